@@ -16,13 +16,15 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
-from time import monotonic
+from time import monotonic, time
 from typing import NamedTuple
 
 from aiokprod.errors import AiokprodError
 
 QUIET_S = 5.0
+LONGEST_QUIET_S = 60.0  # between two lines of one trouble: the quiet time doubles up to it
 TEXT_LIMIT = 300
+LINE_LIMIT = 800  # of a line with a hint, whose parts are cut already
 KINDS_LIMIT = 256  # kinds of lines that are remembered; all others share one
 
 
@@ -87,6 +89,33 @@ class GuardedLogger:
         if logging.raiseExceptions and sys.stderr is not None:  # as handlers do with their own errors
             with suppress(Exception):  # it may be closed, or a pipe that nothing reads
                 traceback.print_exc()
+
+
+class Pace:
+    """The pace of the lines about one trouble: at once, then after 5, 10, 20, 40 and 60 seconds, and each minute."""
+
+    __slots__ = ("held", "last_at", "next_at", "quiet_s")
+
+    def __init__(self) -> None:
+        self.held = 0  # lines since the last one that was written
+        self.last_at = -inf
+        self.next_at = -inf
+        self.quiet_s = QUIET_S
+
+    def passes(self, now: float) -> str | None:
+        """Return the text to append to the line; None if the line must not be written now."""
+        if now < self.next_at:
+            self.held += 1
+            return None
+        held, since_s = self.held, now - self.last_at
+        if since_s > 2 * LONGEST_QUIET_S:
+            self.quiet_s = QUIET_S  # it was calm for long
+        self.held, self.last_at, self.next_at = 0, now, now + self.quiet_s
+        self.quiet_s = min(2 * self.quiet_s, LONGEST_QUIET_S)
+        return f" (repeated {held} times in {since_s:.0f} s)" if held else ""
+
+    def __repr__(self) -> str:
+        return f"<Pace: {self.held} held, next line at {self.next_at:.1f} s>"
 
 
 class RateLimiter:
@@ -157,9 +186,11 @@ class StateLog:
         name: str = "aiokprod",
         limiter: RateLimiter | None = None,
     ) -> None:
-        self.subject = printable(subject)  # may hold an address out of a Metadata answer
+        # May hold an address out of a Metadata answer. With the client, as a process may have several producers.
+        self.subject = printable(subject if client_id is None else f"{subject} [{client_id}]")
         self.last_error: str | None = None
         self.last_error_at = 0.0  # monotonic seconds
+        self.last_error_wall_s = 0.0  # the same moment in seconds since 1970
         self._logger = GuardedLogger(name)
         self._limiter = RateLimiter() if limiter is None else limiter
         self._losses: dict[
@@ -175,6 +206,7 @@ class StateLog:
     def _remember(self, text: str) -> None:
         self.last_error = text
         self.last_error_at = monotonic()
+        self.last_error_wall_s = time()
 
     def moved(self, old: str, new: str, because: object, *, level: int = logging.INFO) -> None:
         """Write `name: OLD -> NEW because reason`."""
@@ -184,6 +216,26 @@ class StateLog:
         """Warn the user; lines of one kind are rate-limited together."""
         self._remember(printable(text))
         self._write(logging.WARNING, kind, f"{self.subject}: {printable(text)}", facts)
+
+    def told(self, text: object, **facts: object) -> None:
+        """Warn the user; the caller limits the rate, by a `Pace`."""
+        told = printable(text, LINE_LIMIT)
+        self._remember(told)
+        self._emit(logging.WARNING, "%s: %s", self.subject, told, extra=self._extra_with(facts))
+
+    def announced(self, text: object, **facts: object) -> None:
+        """Write a warning that is no last error: a change of state, or that what a warning told is over.
+
+        The end is a warning as the beginning is: a program that shows warnings only would never see it.
+        """
+        self._emit(logging.WARNING, "%s: %s", self.subject, printable(text, LINE_LIMIT), extra=self._extra_with(facts))
+
+    def noted(self, text: object) -> None:
+        """Keep as the last error what another line tells."""
+        self._remember(printable(text))
+
+    def _extra_with(self, facts: Mapping[str, object]) -> dict[str, object]:
+        return {**self._extra, **{f"kafka_{key}": value for key, value in facts.items()}}
 
     def failed(self, cause: BaseException) -> None:
         """Write that the object failed for good."""
@@ -269,8 +321,7 @@ class StateLog:
             return
         told = self._limiter.pass_on(f"{self.subject}: {kind}", monotonic())
         if told is not None:
-            extra = {**self._extra, **{f"kafka_{key}": value for key, value in facts.items()}}
-            self._emit(level, "%s%s", line, told, extra=extra)
+            self._emit(level, "%s%s", line, told, extra=self._extra_with(facts))
 
     def _emit(
         self,

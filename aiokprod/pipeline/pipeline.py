@@ -37,6 +37,7 @@ from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.explaining import explain
 from aiokprod.pipeline.inspection import health, keep_house, measure
+from aiokprod.pipeline.outages import Outages
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.flushes import Flushes
 from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
@@ -106,6 +107,7 @@ class Pipeline:
         self.transactor = self.backend.transactor
         if self.transactor is not None:
             self.transactor.flush = self.flush
+        self.outages = Outages(self.parking, log, self.context.failing, config.max_block_ms / 1000)
         self._watch = Watch(self.loop, metrics, log, self.backend.stalls, self.crashed)
         self.column_tickets = Tickets()  # of `send_columns`, by topic
 
@@ -378,7 +380,15 @@ class Pipeline:
         finally:
             effects.end()
         if self.failure is None:
+            self._look_for_outages()
+        if self.failure is None:
             self._watch.look(busy)
+
+    def _look_for_outages(self) -> None:
+        try:
+            self.outages.look(self.loop.time())
+        except Exception as bug:
+            self.crashed(bug)
 
     @property
     def is_refusing(self) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from aiokprod import logs
 from aiokprod.errors import UndeliveredAtCloseError
-from aiokprod.logs import GuardedLogger, RateLimiter, StateLog, printable
+from aiokprod.logs import GuardedLogger, Pace, RateLimiter, StateLog, printable
 
 
 def test_terminal_escapes_and_line_breaks_of_others_are_escaped() -> None:
@@ -32,6 +32,27 @@ def test_repetitions_are_held_back_and_then_counted() -> None:
     assert limiter.pass_on("lost", 101.0) is None
     assert limiter.pass_on("lost", 104.9) is None
     assert limiter.pass_on("lost", 106.0) == " (repeated 2 times in 6 s)"
+
+
+def test_a_trouble_that_lasts_is_told_at_once_then_after_5_s_and_each_time_after_twice_as_long_up_to_a_minute() -> None:
+    pace = Pace()
+    told = [(at, text) for at in range(300) if (text := pace.passes(float(at))) is not None]
+    assert [at for at, _ in told] == [0, 5, 15, 35, 75, 135, 195, 255]
+    assert told[:3] == [(0, ""), (5, " (repeated 4 times in 5 s)"), (15, " (repeated 9 times in 10 s)")]
+    assert pace.passes(1_000.0) == " (repeated 44 times in 745 s)"
+    assert pace.passes(1_005.0) == ""  # it was calm for long: the interval begins again
+
+
+def test_the_end_of_a_trouble_is_a_warning_and_no_error_that_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    log = StateLog("producer", client_id="web-1")
+    log.told("a batch has failed", topic="orders", error="NOT_ENOUGH_REPLICAS")
+    log.announced("batches do not fail any more", topic="orders")
+    assert [record.getMessage() for record in caplog.records] == [
+        "producer [web-1]: a batch has failed",
+        "producer [web-1]: batches do not fail any more",
+    ]
+    assert [vars(record)["kafka_error"] for record in caplog.records] == ["NOT_ENOUGH_REPLICAS", None]
+    assert log.last_error == "a batch has failed"
 
 
 def test_kinds_are_limited_apart_from_each_other() -> None:
@@ -62,7 +83,7 @@ def test_a_move_names_the_partition_both_brokers_and_the_reason(caplog: pytest.L
     with caplog.at_level(logging.INFO, logger="aiokprod"):
         StateLog("producer", client_id="web-1").moved("NEW", "STARTING", "start() was called")
     [record] = caplog.records
-    assert record.getMessage() == "producer: NEW -> STARTING because start() was called"
+    assert record.getMessage() == "producer [web-1]: NEW -> STARTING because start() was called"
     assert record.__dict__["kafka_client_id"] == "web-1"
 
 

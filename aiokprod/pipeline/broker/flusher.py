@@ -28,7 +28,7 @@ from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.ledger import Entry
 from aiokprod.pipeline.partition.partition_queue import MESSAGE_TOO_LARGE, PartitionQueue, TransactionScope
 from aiokprod.pipeline.partition.timeline import Happening
-from aiokprod.pipeline.partition.verdicts import NO_ANSWER, Refusal
+from aiokprod.pipeline.partition.verdicts import NO_ANSWER, Refusal, is_sent_again
 from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import TRANSACTIONAL_BIT, batch_header
@@ -105,6 +105,7 @@ class BrokerFlusher(ConnectionListener):
         self._loop = context.loop
         self._metrics = context.metrics
         self._hooks = context.batch_hooks
+        self._failing = context.failing
         # A look: a thousand partitions that become ready in one turn cost one.
         self._look = SoonCall(context.loop, self._woken)
         self._ended = False
@@ -384,7 +385,8 @@ class BrokerFlusher(ConnectionListener):
             if judged is None:
                 # No verdict, so the batch may be in the log: ambiguous, and sent again under the same numbers (R1.2).
                 queue.texts.note(Refusal(NO_ANSWER, "the broker's answer left the partition out", (), 0))
-                self._note_failed(entry, attempt, request.sent_at, "got an answer that left its partition out", now)
+                left_out = "got an answer that left its partition out"
+                self._note_failed(queue, entry, attempt, request.sent_at, NO_ANSWER, left_out, now)
                 queue.answer(entry, attempt, NO_ANSWER, -1, -1, (), now, now_ms)
                 continue
             queue.answer(
@@ -423,7 +425,8 @@ class BrokerFlusher(ConnectionListener):
             if attempt == entry.attempt:
                 entry.refusal = refusal
             parts = "; it goes again in parts" if refusal.code == MESSAGE_TOO_LARGE and entry.count > 1 else ""
-            self._note_failed(entry, attempt, request.sent_at, f"was answered {refusal.text()}{parts}", now)
+            how = f"was answered {refusal.text()}{parts}"
+            self._note_failed(queue, entry, attempt, request.sent_at, refusal.code, how, now)
             # -1: no hint, as from brokers before Produce v10 (broker: 7.7). A hint with leader -1 counts: there
             # is none, and the epoch shows that this is news (broker: 7.8).
             if outcome.leader_epoch >= 0:
@@ -485,9 +488,8 @@ class BrokerFlusher(ConnectionListener):
             if isinstance(token, SentRequest):
                 for queue, entry, attempt, _ in token.sent:
                     fates.setdefault(queue, []).append((entry, attempt, written))
-                    self._note_failed(
-                        entry, attempt, token.sent_at, why if written else f"was not written: {cause}", now
-                    )
+                    how = why if written else f"was not written: {cause}"
+                    self._note_failed(queue, entry, attempt, token.sent_at, NO_ANSWER, how, now)
             elif isinstance(token, Chaser):
                 chasers.append(token)
         effects = self._effects
@@ -507,8 +509,10 @@ class BrokerFlusher(ConnectionListener):
             effects.end()
         self.wake(False)
 
-    def _note_failed(self, entry: Entry, attempt: int, sent_at: float, how: str, now: float) -> None:
-        """Note a failed attempt for explanations: one text for the attempt and its end."""
+    def _note_failed(
+        self, queue: PartitionQueue, entry: Entry, attempt: int, sent_at: float, code: int, how: str, now: float
+    ) -> None:
+        """Note a failed attempt for explanations, as one text for the attempt and its end, and for the log."""
         if entry.is_dead or attempt != entry.attempt:
             return  # its story is over; or a later attempt is under way, and this one was told before
         ranges = entry.ranges
@@ -525,6 +529,10 @@ class BrokerFlusher(ConnectionListener):
             sent_at,
         )
         entry.batch.happened(happening)
+        if is_sent_again(code):
+            self._failing.note(
+                queue.topic, queue.partition, queue.ledger, self.node_id, code, how, entry.failures + 1, now
+            )
 
     def writable(self, connection: BrokerConnection) -> None:
         self._guard(self._pump, True)

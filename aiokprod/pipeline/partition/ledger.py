@@ -273,6 +273,11 @@ class Ledger:
             return False
         return self.guard.is_old(entry.newest_ms if entry.is_sealed else entry.batch.max_timestamp_ms, now_ms)
 
+    @property
+    def is_failing(self) -> bool:
+        """True if the last attempts have failed, and no batch was acknowledged since. From any thread."""
+        return self._failures > 0
+
     # ------------------------------------------------------------------ answers (R1)
     def answer(
         self, entry: Entry, attempt: int, code: int, base_offset: int, named: tuple[int, ...], now: float, now_ms: int

@@ -148,6 +148,11 @@ def judge(code: int) -> Verdict:
     return TABLE.get(code, UNKNOWN_CODE)
 
 
+def is_sent_again(code: int) -> bool:
+    """Return whether a batch with this answer is sent again as it is; one in doubt may be."""
+    return judge(code).kind in (Kind.RETRY, Kind.OUT_OF_ORDER, Kind.OLD_IDENTITY)
+
+
 def is_ambiguous(code: int, base_offset: int) -> bool:
     """Return whether an attempt with this answer may be in the log.
 

@@ -319,6 +319,13 @@ class AdmissionGate(Room):
             self._is_granting = False
         self._wake_next()
 
+    def first_waiting(self) -> object | None:
+        """Return what room is given to next; None: nothing waits for room."""
+        for waiting in self._line:
+            if waiting.in_line:
+                return waiting
+        return self._ready[0] if self._ready and self.is_short else None
+
     def stall(self) -> Stall | None:
         """Return a stall if there is room for what is first in the line, and nothing grants it."""
         for waiting in self._line:

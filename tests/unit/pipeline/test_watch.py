@@ -150,7 +150,7 @@ def test_each_kind_is_logged_once_and_each_heal_is_counted(heals: list[str], cap
     assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR]
     line = caplog.messages[0]
     assert line.startswith(
-        "producer: aiokprod has a defect: x stands still. The producer (client_id c-1) has put that right"
+        "producer [c-1]: aiokprod has a defect: x stands still. The producer (client_id c-1) has put that right"
     )
     assert "Please report" in line
 

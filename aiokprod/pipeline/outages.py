@@ -1,0 +1,100 @@
+"""`Outages`: the log lines about deliveries that are held up, and about the end of that. One per pipeline.
+
+    housekeeping, each half second -> look -> the log
+
+A look costs what the topics, and the partitions with records, cost; nothing is done per record. It is taken outside of every
+state change, as a log handler may send. docs/how-to/logging.md has the lines.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiokprod.explanation import readable
+from aiokprod.logs import Pace, StateLog
+from aiokprod.pipeline.partition.failing import FailingBatches
+from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.sending.parking import Parking
+
+FULL_S: Final = 2.0
+"""How long nothing that waits for room is given any until the buffer is told to be full."""
+SERIALIZER_S: Final = 5.0
+"""How long a record waits for an awaitable serializer until that is told."""
+
+
+class Outages:
+    """What holds deliveries up, as the log tells it."""
+
+    def __init__(self, parking: Parking, log: StateLog, failing: FailingBatches, max_block_s: float) -> None:
+        self._parking = parking
+        self._log = log
+        self._failing = failing
+        self._max_block_s = max_block_s
+        self._first: object = None  # what has waited for room as the first since `_first_at`
+        self._first_at = 0.0
+        self._full_since: float | None = None  # while it is told
+        self._full_pace = Pace()
+        self._hanging: dict[str, float] = {}  # topics whose serializer was told to hang: since when
+        self._hanging_pace = Pace()
+
+    def look(self, now: float) -> None:
+        """Write what is due. `now`: loop time."""
+        self._failing.tell(self._log, now)
+        self._look_at_room(now)
+        self._look_at_serializers(now)
+
+    # ------------------------------------------------------------------ the buffer
+    def _look_at_room(self, now: float) -> None:
+        gate = self._parking.gate
+        first = gate.first_waiting()
+        if first is None or first is not self._first:
+            self._first, self._first_at = first, now
+            if self._full_since is not None:
+                full_s = now - self._full_since
+                self._full_since = None
+                self._log.announced(f"there is room in the buffer again, after {full_s:.1f} s")
+            return
+        if now - self._first_at < FULL_S or self._full_pace.passes(now) is None:
+            return
+        if self._full_since is None:
+            self._full_since = self._first_at
+        records, tasks = gate.waiting_count - gate.waiting_tasks, gate.waiting_tasks + gate.ready_count
+        self._log.told(
+            f"the buffer is full, and nothing has left it for {now - self._first_at:.1f} s: {readable(gate.held_bytes)} of"
+            f" {readable(gate.limit_bytes)} of buffer_memory are taken; {records} records and {tasks} tasks wait for room, up"
+            f" to {self._max_block_s:g} s (max_block_ms)"
+        )
+
+    # ------------------------------------------------------------------ serializers
+    def _look_at_serializers(self, now: float) -> None:
+        hanging: dict[str, ParkedRecord] = {}
+        for topic, dispatcher in self._parking.topics.items():
+            if dispatcher.waiting:
+                oldest = dispatcher.oldest()
+                if (
+                    oldest is not None
+                    and oldest.waits is Waits.SERIALIZER
+                    and now - oldest.waits_since() >= SERIALIZER_S
+                ):
+                    hanging[topic] = oldest
+        if not hanging and not self._hanging:
+            return
+        for topic, since in list(self._hanging.items()):
+            if topic not in hanging:
+                del self._hanging[topic]
+                self._log.announced(
+                    f"the serializer of topic {topic!r} has returned, after {now - since:.1f} s", topic=topic
+                )
+        if hanging and self._hanging_pace.passes(now) is not None:
+            for topic, oldest in hanging.items():
+                self._hanging.setdefault(topic, oldest.waits_since())
+            topic, oldest = next(iter(hanging.items()))
+            others = f", and {len(hanging) - 1} more topics" if len(hanging) > 1 else ""
+            self._log.told(
+                f"a serializer has not returned for {now - oldest.waits_since():.1f} s: topic {topic!r}{others} waits for it,"
+                f" with {len(self._parking.topics[topic].waiting)} records",
+                topic=topic,
+            )
+
+    def __repr__(self) -> str:
+        return f"<Outages {self._failing}>"

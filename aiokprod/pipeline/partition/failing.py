@@ -1,0 +1,204 @@
+"""`FailingBatches`: which partitions have attempts that fail, and the log lines about it. One per pipeline.
+
+    BrokerFlusher, an attempt failed -> note        the housekeeping, each half second -> tell -> the log
+
+The flusher notes; nothing is written inside a state change. A trouble is a pair of topic and error code. It is told when a batch
+has failed for the second time, then after 5, 10, 20, 40 and 60 seconds if attempts still fail, each time with the number of
+failed attempts since the last line. It is over when no partition has it any more: a batch was acknowledged, or there is nothing
+left to send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiokprod.logs import Pace, StateLog, printable
+from aiokprod.pipeline.partition.ledger import Ledger
+from aiokprod.pipeline.partition.verdicts import NO_ANSWER
+from aiokprod.wire.codes import name_of
+
+NAMED: Final = 3
+"""Lines about topics that the same tick may write; the other topics share one line."""
+MOST: Final = 256
+"""Troubles that are kept; later ones are not told."""
+REMEMBERED_S: Final = 120.0
+"""Seconds for which a trouble that is over keeps its pace: one that comes and goes is not told each time."""
+SECOND: Final = 2
+"""Failed attempts of a batch that are told; one alone is usual, when a partition gets another leader."""
+
+HINTS: Final = {
+    3: "see that the topic exists, and that its name is right",  # UNKNOWN_TOPIC_OR_PARTITION
+    5: "the partition has no leader: see that the brokers of its replicas run",  # LEADER_NOT_AVAILABLE
+    6: "the partition moves to another leader; if this goes on, see that its brokers reach each other",  # NOT_LEADER
+    7: "the replicas are slow, or away: see that the brokers run and have capacity",  # REQUEST_TIMED_OUT
+    9: "see that the brokers of its replicas run",  # REPLICA_NOT_AVAILABLE
+    19: "fewer replicas are in sync than min.insync.replicas: bring the other brokers back",  # NOT_ENOUGH_REPLICAS
+    20: "fewer replicas are in sync than min.insync.replicas: bring the other brokers back",  # ..._AFTER_APPEND
+    56: "a disk of the broker has failed, or is full: look at the broker's own log",  # KAFKA_STORAGE_ERROR
+    89: "a quota is exceeded: raise it, or send less",  # THROTTLING_QUOTA_EXCEEDED
+    NO_ANSWER: "see that the broker runs, and that the network between is well",
+}
+"""What to do about a code that is answered again and again. Codes that are no failure of the cluster have no hint."""
+
+
+def hint_of(code: int, topic: str) -> str:
+    """Return what to do about this code."""
+    hint = HINTS.get(code)
+    run = f"`aiokprod doctor {topic}` looks for the cause"
+    return run if hint is None else f"{hint}; {run}"
+
+
+class Trouble:
+    """The failed attempts of one topic with one error code."""
+
+    __slots__ = (
+        "began_at", "code", "failed", "failures", "is_second", "is_told", "last_at", "ledgers", "node", "pace",
+        "partition", "text", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, code: int, now: float) -> None:
+        self.topic = topic
+        self.code = code
+        self.pace = Pace()
+        self.ledgers: dict[int, Ledger] = {}  # by partition: those that have it now
+        self.began_at = now
+        self.last_at = now
+        self.failed = 0  # attempts since it began
+        self.is_second = False  # a batch has failed twice since it began
+        self.is_told = False  # since it began
+        self.failures = 0  # of the batch that failed last, as the three below
+        self.partition = -1
+        self.node = -1
+        self.text = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the code."""
+        return "no answer" if self.code == NO_ANSWER else name_of(self.code)
+
+    def drop_ended(self) -> None:
+        """Forget the partitions that do not have it any more."""
+        for partition, ledger in list(self.ledgers.items()):
+            if not ledger.is_failing or not ledger.entries:
+                del self.ledgers[partition]
+
+    def line(self) -> str:
+        """Return the line that tells it."""
+        others = len(self.ledgers) - 1
+        more = "" if others < 1 else f" (and {others} more {'partition' if others == 1 else 'partitions'} of the topic)"
+        return (
+            f"{self.topic}-{self.partition}{more}: a batch has failed {self.failures} times and is sent again; the last"
+            f" attempt, to broker {self.node}, {self.text}: {hint_of(self.code, self.topic)}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Trouble {self.name} of {self.topic}, {len(self.ledgers)} partitions>"
+
+
+class FailingBatches:
+    """The troubles of one pipeline."""
+
+    def __init__(self) -> None:
+        self._troubles: dict[tuple[str, int], Trouble] = {}
+
+    def note(
+        self, topic: str, partition: int, ledger: Ledger, node: int, code: int, text: str, failures: int, now: float
+    ) -> None:
+        """Note a failed attempt of a batch that is sent again.
+
+        Args:
+            topic: of the batch.
+            partition: of the batch.
+            ledger: of the partition.
+            node: the broker.
+            code: as answered; NO_ANSWER: there was no answer.
+            text: how it failed, in words that follow "the attempt".
+            failures: failed attempts of this batch, this one included.
+            now: loop time.
+        """
+        trouble = self._troubles.get((topic, code))
+        if trouble is None:
+            if len(self._troubles) >= MOST:
+                return
+            trouble = self._troubles[topic, code] = Trouble(topic, code, now)
+        elif not trouble.ledgers:  # it was over
+            trouble.began_at, trouble.failed = now, 0
+            trouble.is_second = trouble.is_told = False
+        trouble.ledgers[partition] = ledger
+        trouble.last_at = now
+        trouble.partition, trouble.node, trouble.text, trouble.failures = partition, node, text, failures
+        trouble.failed += 1
+        if failures >= SECOND:
+            trouble.is_second = True
+
+    def newest(self) -> Trouble | None:
+        """Return the trouble that lasts, with the newest failure; None: there is none. From any thread."""
+        newest: Trouble | None = None
+        for trouble in list(self._troubles.values()):
+            lasts = False
+            for ledger in list(trouble.ledgers.values()):
+                if ledger.is_failing and ledger.entries:
+                    lasts = True
+                    break
+            if lasts and (newest is None or trouble.last_at > newest.last_at):
+                newest = trouble
+        return newest
+
+    def tell(self, log: StateLog, now: float) -> None:
+        """Write the lines that are due; outside of every state change. `now`: loop time."""
+        if not self._troubles:
+            return
+        due: list[tuple[Trouble, str]] = []
+        over: list[Trouble] = []
+        for key, trouble in list(self._troubles.items()):
+            had = bool(trouble.ledgers)
+            trouble.drop_ended()
+            if not trouble.ledgers:
+                if had and trouble.is_told:
+                    over.append(trouble)
+                elif now - trouble.last_at > REMEMBERED_S:
+                    del self._troubles[key]
+            elif trouble.is_second:
+                held = trouble.pace.passes(now)
+                if held is not None:
+                    trouble.is_told = True
+                    due.append((trouble, held))
+        self._tell_due(log, due)
+        self._tell_over(log, over, now)
+
+    @staticmethod
+    def _tell_due(log: StateLog, due: Sequence[tuple[Trouble, str]]) -> None:
+        for trouble, held in due[:NAMED]:
+            failed = f" ({trouble.failed} failed attempts so far)" if held else ""
+            log.told(
+                trouble.line() + failed,
+                topic=trouble.topic,
+                partition=trouble.partition,
+                broker=trouble.node,
+                error=trouble.name,
+            )
+        if len(due) > NAMED:
+            last = due[-1][0]
+            count = len(due) - NAMED
+            log.told(
+                f"batches of {count} more {'topic' if count == 1 else 'topics'} fail and are sent again, as those of"
+                f" {last.topic!r}: the last attempt, to broker {last.node}, {last.text}: {hint_of(last.code, last.topic)}",
+                broker=last.node,
+                error=last.name,
+            )
+
+    @staticmethod
+    def _tell_over(log: StateLog, over: Sequence[Trouble], now: float) -> None:
+        for trouble in over[:NAMED]:
+            log.announced(
+                f"topic {printable(trouble.topic)}: batches do not fail with {trouble.name} any more, after"
+                f" {now - trouble.began_at:.1f} s and {trouble.failed} failed attempts",
+                topic=trouble.topic,
+                error=trouble.name,
+            )
+        if len(over) > NAMED:
+            log.announced(f"batches of {len(over) - NAMED} more topics do not fail any more")
+
+    def __repr__(self) -> str:
+        return f"<FailingBatches {list(self._troubles.values())}>"

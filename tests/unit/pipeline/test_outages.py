@@ -1,0 +1,229 @@
+"""Outages in the log: each has a line within 15 s of its beginning and one within 5 s of its end; calm has none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from virtual_rig import outcomes, room, run, started
+
+from aiokprod import OAuthToken, Producer
+from aiokprod.testing import MockCluster
+from aiokprod.testing.virtual import VirtualNetwork
+
+BEGINS_S = 15.0
+ENDS_S = 5.0
+
+
+class Lines(logging.Handler):
+    """The warnings and errors of aiokprod, in the order of the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def texts(self) -> list[str]:
+        return [record.getMessage() for record in self.records]
+
+    def count(self, words: str) -> int:
+        return sum(words in text for text in self.texts)
+
+    async def seconds_until(self, words: str, within_s: float) -> str:
+        """Return the first line with these words; it comes within so many seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while not self.count(words):
+            assert loop.time() < deadline, (words, self.texts)
+            await asyncio.sleep(0.05)
+        return next(text for text in self.texts if words in text)
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    handler = Lines()
+    logger = logging.getLogger("aiokprod")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+# ---------------------------------------------------------------------- batches that fail
+def test_not_enough_replicas_is_told_at_the_second_failure_with_what_to_do_and_its_end(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, client_id="shop") as (cluster, producer):
+            await producer.send("t", b"v")
+            assert not lines.texts
+            refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+            sent = producer.send("t", b"w")
+            text = await lines.seconds_until("NOT_ENOUGH_REPLICAS", 1.0)
+            assert text.startswith("producer [shop]: t-0: a batch has failed ")
+            assert "to broker 1, was answered NOT_ENOUGH_REPLICAS" in text
+            assert "min.insync.replicas" in text and "`aiokprod doctor t`" in text
+            told = lines.records[0]
+            assert (vars(told)["kafka_topic"], vars(told)["kafka_partition"], vars(told)["kafka_broker"]) == ("t", 0, 1)
+            assert (vars(told)["kafka_error"], vars(told)["kafka_client_id"]) == ("NOT_ENOUGH_REPLICAS", "shop")
+            await asyncio.sleep(20)
+            refusing.cancel()
+            await sent
+            assert "after 2" in await lines.seconds_until(
+                "batches do not fail with NOT_ENOUGH_REPLICAS any more", ENDS_S
+            )
+
+    run(scenario)
+
+
+def test_one_failure_that_is_mended_by_the_next_attempt_is_not_told(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            for _ in range(5):
+                cluster.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=1)
+                await producer.send("t", b"v")
+                await asyncio.sleep(1)
+            assert not lines.texts
+
+    run(scenario)
+
+
+def test_the_lines_of_a_long_outage_become_rare(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, partitions=20, linger_ms=0, delivery_timeout_ms=1_000_000) as (cluster, producer):
+            refusing = cluster.fail_next("Produce", "KAFKA_STORAGE_ERROR", times=None)
+            sent = [producer.send("t", b"w", partition=partition) for partition in range(20)]
+            await asyncio.sleep(600)
+            assert lines.count("a batch has failed") in range(10, 16)  # 5, 10, 20, 40 s, and then each minute
+            assert "more partitions of the topic" in lines.texts[-1]
+            refusing.cancel()
+            await outcomes(sent)
+
+    run(scenario)
+
+
+def test_many_topics_that_fail_share_a_line(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            names = [f"topic-{number}" for number in range(30)]
+            for name in names:
+                cluster.create_topic(name)
+            await asyncio.gather(*(producer.send(name, b"v") for name in names))
+            refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+            sent = [producer.send(name, b"w") for name in names]
+            await asyncio.sleep(4)
+            assert len([text for text in lines.texts if "NOT_ENOUGH_REPLICAS" in text]) <= 8
+            assert lines.count("more topics fail")
+            refusing.cancel()
+            await outcomes(sent)
+            await lines.seconds_until("more topics do not fail any more", ENDS_S)
+
+    run(scenario)
+
+
+def test_a_log_handler_that_sends_and_one_that_raises_change_nothing() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+
+            class Sends(logging.Handler):
+                def emit(self, record: logging.LogRecord) -> None:
+                    if producer.health().live:
+                        extra.append(producer.send("t", b"from the handler"))
+                    raise RuntimeError("broken")
+
+            extra: list[Any] = []
+            handler = Sends(logging.WARNING)
+            logging.getLogger("aiokprod").addHandler(handler)
+            try:
+                refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+                sent = producer.send("t", b"w")
+                await asyncio.sleep(30)
+                refusing.cancel()
+                await sent
+                await asyncio.sleep(3)
+            finally:
+                logging.getLogger("aiokprod").removeHandler(handler)
+            assert extra
+            await outcomes(extra)
+            assert len(cluster.records("t")) == 2 + len(extra)
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------------- the buffer, serializers, tokens
+def test_a_full_buffer_is_told_and_that_there_is_room_again(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, **room(10_000), linger_ms=0) as (cluster, producer):
+            held = cluster.hold("Produce")
+            sent = [producer.send("t", b"x" * 4_000) for _ in range(4)]
+            text = await lines.seconds_until("the buffer is full", 5.0)
+            assert "of buffer_memory are taken; 2 records and 0 tasks wait for room" in text
+            await asyncio.sleep(2)
+            cluster.release(held)
+            await outcomes(sent)
+            await lines.seconds_until("there is room in the buffer again", ENDS_S)
+
+    run(scenario)
+
+
+def test_a_buffer_that_is_full_while_records_flow_is_not_told(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, **room(10_000), linger_ms=0) as (_, producer):
+            await producer.send_many("t", [b"x" * 1_000] * 5_000)
+            assert not lines.texts
+
+    run(scenario)
+
+
+def test_a_serializer_that_hangs_is_told_and_its_return(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        gate = asyncio.Event()
+
+        async def serialize(topic: str, headers: Any, data: bytes) -> bytes:
+            await gate.wait()
+            return data
+
+        async with started(network, value_serializer=serialize, client_id="shop") as (_, producer):
+            sent = [producer.send("t", b"v") for _ in range(3)]
+            text = await lines.seconds_until("a serializer has not returned for", BEGINS_S)
+            assert text.startswith("producer [shop]: ") and "topic 't' waits for it, with 3 records" in text
+            gate.set()
+            await outcomes(sent)
+            await lines.seconds_until("the serializer of topic 't' has returned", ENDS_S)
+
+    run(scenario)
+
+
+def test_a_token_provider_that_hangs_is_told_and_its_return(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        gate = asyncio.Event()
+
+        async def token() -> OAuthToken:
+            await gate.wait()
+            return OAuthToken("t", None)
+
+        async with MockCluster(brokers=1, network=network, seed=1, sasl_mechanisms=["OAUTHBEARER"]) as cluster:
+            cluster.broker(1).users["t"] = "t"
+            producer = Producer(
+                cluster.bootstrap_servers,
+                dialer=network.dial,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="OAUTHBEARER",
+                sasl_oauth_token_provider=token,
+                client_id="shop",
+            )
+            starting = asyncio.create_task(producer.start())
+            text = await lines.seconds_until("has not returned for 5 s", BEGINS_S)
+            assert (
+                text == "sasl_oauth_token_provider [shop]: has not returned for 5 s: no connection opens until it does"
+            )
+            gate.set()
+            await lines.seconds_until("has returned, after", ENDS_S)
+            await starting
+            await producer.close()
+
+    run(scenario)
