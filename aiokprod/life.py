@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -40,6 +39,7 @@ from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.pipeline import Pipeline
 from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.pipeline.sending.send_path import SendPath
+from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records import crc
 from aiokprod.unclosed import Unclosed, weakly
@@ -124,7 +124,7 @@ class Life:
         self._unhandled = unhandled
         self._checks = checks
         self._make_backend = make_backend
-        self._since = time.time()
+        self._since = wall_s()
         self._forks = 0
         self._started: asyncio.Event | None = None  # while a start is under way
         self._starting: Pipeline | None = None  # while a start is under way
@@ -185,6 +185,7 @@ class Life:
                 self.untaken,
             )
             self._move(ProducerState.READY, "connected" if wait else "connecting in the background")
+            pipeline.outages.begin(loop.time())
             self._checks.interceptors.started(self._producer)
         except GeneratorExit:  # the loop was closed, and this coroutine is thrown away: nothing can be awaited
             self._move(ProducerState.NEW, "its event loop was closed")
@@ -297,9 +298,12 @@ class Life:
         self._move(ProducerState.FAILED, f"{type(cause).__name__}: {cause}")
 
     def _move(self, state: ProducerState, why: str) -> None:
-        self._log.moved(self.state.value, state.value, why)
+        before = self.state
+        if before is ProducerState.READY and self.pipeline is not None and self.pipeline.outages.is_degraded:
+            before = ProducerState.DEGRADED
+        self._log.moved(before.value, state.value, why)
         self.state = state
-        self._since = time.time()
+        self._since = wall_s()
 
     def health(self) -> Health:
         """Return the health of the producer; see `Producer.health`."""
@@ -330,7 +334,7 @@ class Life:
             return self._only(
                 self.state, kind, "the producer has not been started" if is_new else "the producer is closed"
             )
-        since = f"for {time.time() - self._since:.1f} s"
+        since = f"for {wall_s() - self._since:.1f} s"
         own: list[Obstacle] = []
         if pipeline.failure is not None:
             is_fenced = isinstance(pipeline.failure, ProducerFencedError)

@@ -17,11 +17,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
 from time import monotonic, time
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from aiokprod.errors import AiokprodError
+from aiokprod.model import Persistence
 
 QUIET_S = 5.0
+AGAIN_S = 10.0  # the longest time from the end of a trouble to the first line of the next one like it
 LONGEST_QUIET_S = 60.0  # between two lines of one trouble: the quiet time doubles up to it
 TEXT_LIMIT = 300
 LINE_LIMIT = 800  # of a line with a hint, whose parts are cut already
@@ -114,6 +116,11 @@ class Pace:
         self.quiet_s = min(2 * self.quiet_s, LONGEST_QUIET_S)
         return f" (repeated {held} times in {since_s:.0f} s)" if held else ""
 
+    def ended(self, now: float) -> None:
+        """Note that the trouble is over: the next one is told soon, but not each one of a trouble that comes and goes."""
+        self.held = 0
+        self.next_at = min(self.next_at, now + AGAIN_S)
+
     def __repr__(self) -> str:
         return f"<Pace: {self.held} held, next line at {self.next_at:.1f} s>"
 
@@ -121,31 +128,40 @@ class Pace:
 class RateLimiter:
     """A limiter that passes the first line of a kind, then one each `quiet_s`, and counts the others.
 
-    In `quiet_s` at most `KINDS_LIMIT` lines pass, and one for all other kinds together: there may be as many kinds as
-    brokers that an answer names (`# faults: H16`).
+    The quiet time of a kind that goes on doubles, up to the time that its lines name. In `quiet_s` at most `KINDS_LIMIT` lines
+    pass, and one for all other kinds together: there may be as many kinds as brokers that an answer names (`# faults: H16`).
     """
 
     def __init__(self, quiet_s: float = QUIET_S) -> None:
         self._quiet_s = quiet_s
         self._kinds: dict[
-            str, tuple[float, int]
-        ] = {}  # kind -> (time of its last line, lines held since); oldest first
+            str, tuple[float, int, float]
+        ] = {}  # kind -> (time of its last line, lines held since, quiet time until the next); oldest first
         self._others: tuple[float, int] = (-inf, 0)
 
-    def pass_on(self, kind: str, now: float, count: int = 1) -> str | None:
-        """Return the text to append to the line; None if the line must not be written now."""
+    def pass_on(self, kind: str, now: float, count: int = 1, longest_s: float = 0.0) -> str | None:
+        """Return the text to append to the line; None if the line must not be written now.
+
+        Args:
+            kind: of the line.
+            now: monotonic seconds.
+            count: how many lines this one counts for, if it is held.
+            longest_s: up to which the quiet time doubles; it does not if this is less.
+        """
         known = self._kinds.get(kind)
         if known is None and len(self._kinds) >= KINDS_LIMIT:
             oldest = next(iter(self._kinds))
             if now - self._kinds[oldest][0] < self._quiet_s:
                 return self._pass_on_other(now, count)
             del self._kinds[oldest]
-        last, held = known or (-inf, 0)
-        if now - last < self._quiet_s:
-            self._kinds[kind] = (last, held + count)
+        last, held, quiet_s = known or (-inf, 0, self._quiet_s)
+        if now - last < quiet_s:
+            self._kinds[kind] = (last, held + count, quiet_s)
             return None
+        is_calm = now - last > 2 * max(longest_s, self._quiet_s)
+        next_s = self._quiet_s if is_calm else max(self._quiet_s, min(2 * quiet_s, longest_s))
         self._kinds.pop(kind, None)  # inserted again, so that the oldest line stays first
-        self._kinds[kind] = (now, 0)
+        self._kinds[kind] = (now, 0, next_s)
         return f" (repeated {held} times in {now - last:.0f} s)" if held else ""
 
     def _pass_on_other(self, now: float, count: int) -> str | None:
@@ -164,6 +180,10 @@ class Loss(NamedTuple):
     topic: str | None
     partition: int | None
     text: str
+
+
+LossKind: TypeAlias = tuple[str, str | None, Persistence | None]
+"""Losses that share a line: the name of the error, the topic (None: many), and whether the records may be in the log."""
 
 
 class StateLog:
@@ -194,9 +214,10 @@ class StateLog:
         self._logger = GuardedLogger(name)
         self._limiter = RateLimiter() if limiter is None else limiter
         self._losses: dict[
-            tuple[str, str | None], tuple[float, int, Loss]
+            LossKind, tuple[float, int, Loss]
         ] = {}  # time of the last line, records held back since, the first of them
         self.holds_losses = False
+        self.is_gathering = False  # all losses are held until `tell_held`: a producer ends, and each has one line then
         self._extra = {
             "kafka_client_id": client_id, "kafka_broker": printable(broker) if isinstance(broker, str) else broker,
             "kafka_topic": None, "kafka_partition": None,
@@ -247,7 +268,7 @@ class StateLog:
         now = monotonic()
         kind = self._kind_of_loss(error, now)
         last_at, held, first = self._losses.get(kind, (-inf, 0, None))
-        is_quiet = now - last_at < QUIET_S
+        is_quiet = self.is_gathering or now - last_at < QUIET_S
         if is_quiet and held and first is not None:
             # Only the first error is formatted: thousands may fail in one turn, and formatting costs more than counting.
             self._losses[kind] = (last_at, held + count, first)
@@ -264,14 +285,14 @@ class StateLog:
         self._losses[kind] = (now, 0, loss)
         self._tell_loss(loss, held + count)
 
-    def _kind_of_loss(self, error: AiokprodError, now: float) -> tuple[str, str | None]:
-        """Return the kind, by error and topic; topics beyond `KINDS_LIMIT` share the kind of their error."""
-        kind = (type(error).__name__, error.topic)
+    def _kind_of_loss(self, error: AiokprodError, now: float) -> LossKind:
+        """Return the kind, by error, topic and persistence; topics beyond `KINDS_LIMIT` share the kind of their error."""
+        kind = (type(error).__name__, error.topic, error.persistence)
         if kind in self._losses or len(self._losses) < KINDS_LIMIT:
             return kind
         oldest, (last_at, held, loss) = next(iter(self._losses.items()))
         if now - last_at < QUIET_S:
-            return (kind[0], None)
+            return (kind[0], None, error.persistence)
         del self._losses[oldest]
         if held:
             self._tell_loss(loss, held)
@@ -279,7 +300,7 @@ class StateLog:
 
     def tell_held(self) -> None:
         """Write the counts of lost records that were held back."""
-        self.holds_losses = False
+        self.holds_losses = self.is_gathering = False
         now = monotonic()
         for kind, (_, held, loss) in list(self._losses.items()):
             if held:
@@ -319,7 +340,8 @@ class StateLog:
     def _write(self, level: int, kind: str, line: str, facts: dict[str, object]) -> None:
         if not self._logger.is_enabled_for(level):
             return
-        told = self._limiter.pass_on(f"{self.subject}: {kind}", monotonic())
+        longest_s = LONGEST_QUIET_S if level >= logging.WARNING else 0.0
+        told = self._limiter.pass_on(f"{self.subject}: {kind}", monotonic(), longest_s=longest_s)
         if told is not None:
             self._emit(level, "%s%s", line, told, extra=self._extra_with(facts))
 

@@ -125,7 +125,7 @@ class Health:
     state: ProducerState
     """the state of the producer"""
     ready: bool
-    """True in READY, while no record waits for room in the buffer"""
+    """True if a record that is sent now would go: READY, with room in the buffer, and brokers that answer"""
     live: bool
     """False once the producer has FAILED: only `close` and `start` help"""
     since: float
@@ -137,6 +137,11 @@ class Health:
     oldest_record_s: float | None
     """age in seconds of the oldest record without an outcome, in a batch or waiting for one"""
     last_error: str | None
-    """the last warning in the log about the producer or its cluster; None if there was none"""
+    """the error that attempts fail with now, else the last warning in the log about the producer or its cluster; None if there
+    was none. `last_error_at` says how old it is: it stays when its cause is gone"""
     transaction: str | None = None
     """the state of the transactional id: "ready", "open", "committing", ...; None without one, and before the start"""
+    reason: str | None = None
+    """why the state is DEGRADED or FAILED; None in all other states"""
+    last_error_at: float | None = None
+    """when `last_error` happened last, in seconds since 1970; None if there is none"""

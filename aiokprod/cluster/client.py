@@ -207,6 +207,12 @@ class ClusterClient:
         )
 
     @property
+    def trouble_wall_s(self) -> float:
+        """The time of `trouble` in seconds since 1970; 0 if there was none. May be read from any thread."""
+        parts = self._parts
+        return 0.0 if parts is None else parts.log.last_error_wall_s
+
+    @property
     def metadata_age_s(self) -> float | None:
         """Seconds since the last answer; None before the first."""
         parts = self._parts

@@ -27,7 +27,7 @@ from aiokprod.cluster.metadata.bootstrap import BootstrapServers
 from aiokprod.cluster.metadata.snapshot import BrokerNode
 from aiokprod.cluster.pool import BrokerPool, Purpose
 from aiokprod.errors import AiokprodError, AuthenticationError, ClusterIdMismatchError, ConnectionLostError
-from aiokprod.logs import GuardedLogger
+from aiokprod.logs import GuardedLogger, printable
 
 logger = GuardedLogger(__name__)
 
@@ -54,6 +54,7 @@ class ControlRoute:
         random: shuffles the brokers, so that clients spread their requests.
         patience_s: seconds that dials of known brokers get before the bootstrap servers are dialled too.
         may_pass: whether a refused authentication may be accepted by another server, or later, and locks no account.
+        subject: how log lines call it, with the client.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class ControlRoute:
         random: Random,
         patience_s: float = 1.0,
         may_pass: Callable[[AiokprodError], bool] = lambda error: False,
+        subject: str = "metadata",
     ) -> None:
         self.may_rebootstrap = may_rebootstrap
+        self._subject = printable(subject)
         self._pool = pool
         self._bootstrap = bootstrap
         self._random = random
@@ -138,7 +141,7 @@ class ControlRoute:
         nodes = await self._bootstrap.nodes()
         self._pool.know(nodes)
         if not self._is_beginning:
-            logger.info("metadata: no known broker can be reached; asking the bootstrap servers again")
+            logger.info("%s: no known broker can be reached; asking the bootstrap servers again", self._subject)
         is_open = [connection for node in nodes if (connection := self._pool.get(node.id, CONTROL)) is not None]
         usable = [connection for connection in is_open if self._is_idle(connection)] or is_open
         if usable and (len(is_open) == len(nodes) or self._is_idle(usable[0])):
@@ -256,6 +259,6 @@ class ControlRoute:
         if not self.may_rebootstrap or self._is_beginning:
             return False
         self._is_beginning = True
-        logger.warning("metadata: back to the bootstrap servers because %s", why)
+        logger.warning("%s: back to the bootstrap servers because %s", self._subject, why)
         self._pool.drop_control("back to the bootstrap servers")
         return True

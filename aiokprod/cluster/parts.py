@@ -30,6 +30,7 @@ from aiokprod.cluster.metadata.bootstrap import BootstrapServers
 from aiokprod.cluster.metadata.cache import MetadataCache, delivery_timeout_s
 from aiokprod.cluster.metadata.fetch import check_cluster, fetch_metadata
 from aiokprod.cluster.metadata.snapshot import BrokerNode, ClusterSnapshot
+from aiokprod.cluster.outage_lines import OutageLines
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pool import BrokerPool, Purpose
 from aiokprod.config import ProducerConfig
@@ -94,6 +95,7 @@ class ClusterParts:
         self._listener = listener
         self._clock = clock or loop.time
         self.log = StateLog("cluster", client_id=config.client_id)
+        self._lines = OutageLines(self.log)
         # Of the newest epoch: brokers that are told of a change later than others still answer with the former one.
         self.finalized_features: Mapping[str, int] = {}
         self._features_epoch = -1
@@ -122,6 +124,7 @@ class ClusterParts:
             random=random,
             patience_s=min(LONGEST_PATIENCE_S, delivery_timeout_s(config) / 16),
             may_pass=self._may_pass,
+            subject=f"metadata [{config.client_id}]",
         )
         self._slow_after_s = min(config.request_timeout_ms / 2000, delivery_timeout_s(config) / 8)
         self._missed: list[str] = []  # topics that are unknown since the newest answer
@@ -215,6 +218,7 @@ class ClusterParts:
     def _answered(self) -> None:
         """Note that a Metadata answer came and was accepted."""
         self._strange_since = self._refused_since = None
+        self._lines.metadata_came(self._clock())
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
         self._tell_unknown()
@@ -229,7 +233,7 @@ class ClusterParts:
                 self._strange_since = self._clock()
                 self.log.failed(error)  # as an error, once until our cluster answers again
             self._give_up_strangers(error, self._strange_since)
-        self.log.warned(f"metadata {type(error).__name__}", f"metadata could not be refreshed: {error}")
+        self._lines.metadata_failed(error, self._clock())
         hopeless = _hopeless(error)
         if hopeless is not None and not self._will_be_asked_again(hopeless, error):
             self._give_up_start(hopeless)
@@ -309,15 +313,14 @@ class ClusterParts:
             connection = await self._open_checked(node, purpose, timeout_s)
         except AiokprodError as error:
             self._metrics.connections_failed.add()
-            # A bootstrap server has no broker id yet, and the error names its address.
-            which = f"broker {node.id}" if node.id >= 0 else "a bootstrap server"
-            self.log.warned(f"dial {node.id}", f"{which} cannot be used: {error}", broker=node.id)
+            self._lines.dial_failed(node.id, error, self._clock(), is_alone=not self.pool.brokers_connected())
             raise
         finally:
             if slow is not None:
                 slow.cancel()
         if is_produce:
             connection.tell_slow(self._slow_after_s, partial(self.cache.refresh, why))
+        self._lines.dial_succeeded(node.id, self._clock())
         self._metrics.connections_opened.add()
         self._metrics.connection_setup_seconds.record(self._clock() - began)
         self._metrics.connections_open.add(1)

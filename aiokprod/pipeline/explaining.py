@@ -126,7 +126,7 @@ def _of_cluster(client: ClusterClient, log: StateLog) -> list[Obstacle]:
         return []
     since = "" if failing_s is None else f" for {failing_s:.1f} s"
     last = newest_error(client, log)
-    why = f": {printable(last)}" if last else ""
+    why = f": {printable(last[1])}" if last else ""
     return [Obstacle(kind=ObstacleKind.UNREACHABLE, text=f"no broker has answered{since}{why}")]
 
 

@@ -7,18 +7,19 @@ between two updates is at worst slightly out of date.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from time import time
 from typing import Final
 
 from aiokprod.cluster.client import ClusterClient
-from aiokprod.logs import StateLog
+from aiokprod.logs import LINE_LIMIT, StateLog, printable
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
+from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
+from aiokprod.pipeline.wall_clock import wall_s
 
 UNREACHABLE_S: Final = 5.0
 """How long no broker answers until the producer is DEGRADED: another one is asked within a second of the first failure."""
@@ -27,51 +28,161 @@ LATE_S: Final = 10.0
 """How much longer than it lingers a record may be without an outcome; `request_timeout_ms` if that is less."""
 
 
-def health(
+class Degradation:
+    """Why a producer is DEGRADED, and for how long it has been."""
+
+    __slots__ = ("for_s", "reason")
+
+    def __init__(self, for_s: float, reason: str) -> None:
+        self.for_s = for_s
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"<Degradation for {self.for_s:.1f} s: {self.reason}>"
+
+
+def degradation(
     settings: PipelineSettings,
     client: ClusterClient,
     parking: Parking,
+    failing: FailingBatches,
+    now: float,
+    unknown_s: float | None,
+    transaction_trouble: str,
+) -> Degradation | None:
+    """Return why the producer is DEGRADED; None if it is not. From any thread.
+
+    Args:
+        now: loop time.
+        unknown_s: for so many seconds it is not known how the last transaction ended, and none can begin; None: it is known.
+        transaction_trouble: what went wrong with the last request to a coordinator; empty if nothing.
+    """
+    oldest = _oldest_record(parking)
+    oldest_s = None if oldest is None else now - oldest[0]
+    failing_s = client.failing_s
+    late_s = settings.linger_s + min(LATE_S, settings.request_timeout_s)
+    for_s = degraded_for_s(bool(client.snapshot.brokers), failing_s, oldest_s, late_s)
+    if unknown_s is not None:
+        for_s = unknown_s if for_s is None else max(for_s, unknown_s)
+    if for_s is None:
+        return None
+    trouble = client.trouble
+    last = f": {trouble[1]}" if trouble is not None else ""
+    if not client.snapshot.brokers:
+        reason = f"no broker was reached yet{last}"
+    elif failing_s is not None and failing_s >= UNREACHABLE_S:
+        reason = f"no broker has answered for {failing_s:.1f} s{last}"
+    elif unknown_s is not None:
+        why = f": {transaction_trouble}" if transaction_trouble else ""
+        reason = f"it is not known how the last transaction ended, so none can begin{why}"
+    else:
+        reason = _why_late(oldest, failing, now)
+    return Degradation(for_s, reason)
+
+
+def _why_late(
+    oldest: tuple[float, TopicDispatcher, RecordQueue | None] | None, failing: FailingBatches, now: float
+) -> str:
+    """Return why the oldest record has no outcome yet."""
+    if oldest is None:
+        return "records are late"
+    sent_at, dispatcher, queue = oldest
+    parked = dispatcher.oldest() if queue is None else None
+    explained = parked.explain(0) if parked is not None else None if queue is None else queue.explain_oldest()
+    where, why = repr(dispatcher.topic), ""
+    if explained is not None:
+        if explained.partition is not None:
+            where = f"{explained.topic}-{explained.partition}"
+        why = f": {explained.why or explained.place.value}"
+    trouble = failing.newest()
+    code = "" if trouble is None or trouble.name in why else f"; attempts fail with {trouble.name}"
+    return f"a record for {where} has had no outcome for {now - sent_at:.1f} s{why}{code}"
+
+
+def may_be_degraded(
+    settings: PipelineSettings,
+    client: ClusterClient,
+    parking: Parking,
+    busy: Iterable[RecordQueue],
+    now: float,
+    unknown_s: float | None,
+) -> bool:
+    """Return False if `degradation` is None for certain; costs less, for the housekeeping. `busy`: partitions with records."""
+    if unknown_s is not None or client.failing_s is not None or not client.snapshot.brokers:
+        return True
+    late = now - settings.linger_s - min(LATE_S, settings.request_timeout_s)
+    for queue in busy:
+        opened_at = queue.oldest_opened_at()
+        if opened_at is not None and opened_at <= late:
+            return True
+    for dispatcher in parking.topics.values():
+        if dispatcher.waiting:
+            sent_at = dispatcher.oldest_sent_at()
+            if sent_at is not None and sent_at <= late:
+                return True
+    return False
+
+
+def health(
+    client: ClusterClient,
+    parking: Parking,
     log: StateLog,
+    failing: FailingBatches,
     state: ProducerState,
     since: float,
     now: float,
     *,
-    is_live: bool,
+    degraded: Degradation | None,
+    told_since: float | None,
+    is_told: bool,
+    failure: BaseException | None,
     transaction: str | None,
-    unknown_s: float | None = None,
     transaction_log: StateLog | None = None,
 ) -> Health:
     """Return the health of the producer, as docs/health.md says.
 
     Args:
+        failing: the attempts that fail.
         state: of the producer's life.
         since: when that began, seconds since 1970.
         now: loop time.
-        is_live: has nothing failed for good?
+        degraded: why the producer is DEGRADED, if it is READY otherwise.
+        told_since: when the housekeeping saw READY become DEGRADED, or DEGRADED READY, last; None: never.
+        is_told: it was DEGRADED when the housekeeping looked last.
+        failure: what the producer has failed with.
         transaction: the state of the transactional id, if there is one.
-        unknown_s: for so many seconds it is not known how the last transaction ended, and none can begin; None: it is known.
         transaction_log: the log of the transactional id, if there is one.
     """
-    oldest_s = oldest_record_s(parking, now)
-    if state is ProducerState.READY:
-        late_s = settings.linger_s + min(LATE_S, settings.request_timeout_s)
-        degraded_s = degraded_for_s(bool(client.snapshot.brokers), client.failing_s, oldest_s, late_s)
-        if unknown_s is not None:
-            degraded_s = unknown_s if degraded_s is None else max(degraded_s, unknown_s)
-        if degraded_s is not None:
-            state = ProducerState.DEGRADED
-            since = max(since, time() - degraded_s)
     gate = parking.gate
+    reason = None if failure is None else f"{type(failure).__name__}: {printable(failure)}"
+    if state is ProducerState.READY:
+        if is_told is (degraded is not None):
+            since = since if told_since is None else max(since, told_since)
+        else:  # the housekeeping has not seen it yet
+            since = max(since, wall_s() - (0.0 if degraded is None else degraded.for_s))
+        if degraded is not None:
+            state, reason = ProducerState.DEGRADED, printable(degraded.reason, LINE_LIMIT)
+    would_go = not gate.waiting_count and gate.held_bytes < gate.limit_bytes
+    if client.failing_s is not None and not client.brokers_connected:
+        would_go = False
+    last = newest_error(client, log, transaction_log)
+    trouble = failing.newest()
+    if trouble is not None:
+        at = wall_s() - max(0.0, now - trouble.last_at)
+        if last is None or at >= last[0] or not trouble.is_told:
+            last = (at, printable(trouble.line(), LINE_LIMIT))
     return Health(
         state=state,
-        ready=state is ProducerState.READY and not gate.waiting_count,
-        live=is_live,
+        ready=state is ProducerState.READY and would_go,
+        live=failure is None,
         since=since,
         brokers_connected=client.brokers_connected,
         buffered_bytes=gate.held_bytes,
-        oldest_record_s=oldest_s,
-        last_error=newest_error(client, log, transaction_log),
+        oldest_record_s=oldest_record_s(parking, now),
+        last_error=None if last is None else last[1],
         transaction=transaction,
+        reason=reason,
+        last_error_at=None if last is None else last[0],
     )
 
 
@@ -95,22 +206,34 @@ def degraded_for_s(is_connected: bool, failing_s: float | None, oldest_s: float 
 
 def oldest_record_s(parking: Parking, now: float) -> float | None:
     """Return the age of the oldest record without an outcome: in a batch, or still on its way to one."""
-    dispatchers = list(parking.topics.values())
-    times = [dispatcher.oldest_sent_at() for dispatcher in dispatchers]
-    for dispatcher in dispatchers:
-        times.extend(queue.oldest_sent_at() for queue in list(dispatcher.queues.values()))
-    known = [at for at in times if at is not None]
-    return now - min(known) if known else None
+    oldest = _oldest_record(parking)
+    return None if oldest is None else now - oldest[0]
 
 
-def newest_error(client: ClusterClient, log: StateLog, transaction_log: StateLog | None = None) -> str | None:
-    """Return the last warning: of the producer, its transactional id, or its cluster, whichever is newer."""
+def _oldest_record(parking: Parking) -> tuple[float, TopicDispatcher, RecordQueue | None] | None:
+    """Return when the oldest record without an outcome was sent, its topic, and its partition if a batch has it."""
+    oldest: tuple[float, TopicDispatcher, RecordQueue | None] | None = None
+    for dispatcher in list(parking.topics.values()):
+        sent_at = dispatcher.oldest_sent_at()
+        if sent_at is not None and (oldest is None or sent_at < oldest[0]):
+            oldest = (sent_at, dispatcher, None)
+        for queue in list(dispatcher.queues.values()):
+            sent_at = queue.oldest_sent_at()
+            if sent_at is not None and (oldest is None or sent_at < oldest[0]):
+                oldest = (sent_at, dispatcher, queue)
+    return oldest
+
+
+def newest_error(
+    client: ClusterClient, log: StateLog, transaction_log: StateLog | None = None
+) -> tuple[float, str] | None:
+    """Return the last warning, of the producer, its transactional id, or its cluster: (seconds since 1970, text)."""
     trouble = client.trouble
     if transaction_log is not None and transaction_log.last_error_at > log.last_error_at:
         log = transaction_log
     if trouble is not None and (log.last_error is None or trouble[0] > log.last_error_at):
-        return trouble[1]
-    return log.last_error
+        return client.trouble_wall_s, trouble[1]
+    return None if log.last_error is None else (log.last_error_wall_s, log.last_error)
 
 
 def measure(metrics: Metrics, parking: Parking, requests_in_flight: int) -> None:

@@ -12,9 +12,12 @@ from typing import Final
 
 from aiokprod.explanation import readable
 from aiokprod.logs import Pace, StateLog
+from aiokprod.metrics import Metrics, Number
+from aiokprod.pipeline.inspection import UNREACHABLE_S, Degradation
 from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
 from aiokprod.pipeline.sending.parking import Parking
+from aiokprod.pipeline.wall_clock import wall_s
 
 FULL_S: Final = 2.0
 """How long nothing that waits for room is given any until the buffer is told to be full."""
@@ -23,11 +26,16 @@ SERIALIZER_S: Final = 5.0
 
 
 class Outages:
-    """What holds deliveries up, as the log tells it."""
+    """The outages of one producer, as the log tells them."""
 
-    def __init__(self, parking: Parking, log: StateLog, failing: FailingBatches, max_block_s: float) -> None:
+    def __init__(
+        self, parking: Parking, log: StateLog, metrics: Metrics, failing: FailingBatches, max_block_s: float
+    ) -> None:
+        self.since: float | None = None  # when DEGRADED began or ended last, seconds since 1970
+        self.is_degraded = False  # as the housekeeping saw it last
         self._parking = parking
         self._log = log
+        self._metrics = metrics
         self._failing = failing
         self._max_block_s = max_block_s
         self._first: object = None  # what has waited for room as the first since `_first_at`
@@ -36,12 +44,49 @@ class Outages:
         self._full_pace = Pace()
         self._hanging: dict[str, float] = {}  # topics whose serializer was told to hang: since when
         self._hanging_pace = Pace()
+        self._ready_since: float | None = None  # loop time; None: the producer is not READY yet
+        self._degraded_at = 0.0  # loop time
+        self._delivered: Number = 0  # of the metrics, when DEGRADED began, as the next
+        self._failed: Number = 0
+        self._state_pace = Pace()
+        self._is_state_told = False
+
+    def begin(self, now: float) -> None:
+        """Note that the producer is READY: from now on its state is watched. `now`: loop time."""
+        self._ready_since = now
 
     def look(self, now: float) -> None:
         """Write what is due. `now`: loop time."""
         self._failing.tell(self._log, now)
         self._look_at_room(now)
         self._look_at_serializers(now)
+
+    # ------------------------------------------------------------------ READY and DEGRADED
+    def look_at_state(self, degraded: Degradation | None, now: float) -> None:
+        """Write that READY became DEGRADED, or DEGRADED READY. `degraded`: why it is DEGRADED now; `now`: loop time."""
+        ready_since = self._ready_since
+        if ready_since is None:
+            return
+        metrics = self._metrics
+        if degraded is not None and not self.is_degraded:
+            if degraded.for_s > now - ready_since and now - ready_since < UNREACHABLE_S:
+                return  # it connects for the first time, in the background
+            for_s = min(degraded.for_s, now - ready_since)
+            self.is_degraded, self.since, self._degraded_at = True, wall_s() - for_s, now - for_s
+            self._delivered, self._failed = metrics.records_delivered.value, metrics.records_failed.value
+            self._is_state_told = self._state_pace.passes(now) is not None
+            if self._is_state_told:
+                self._log.announced(f"READY -> DEGRADED because {degraded.reason}")
+        elif degraded is None and self.is_degraded:
+            self.is_degraded, self.since = False, wall_s()
+            self._state_pace.ended(now)
+            if self._is_state_told:
+                delivered = metrics.records_delivered.value - self._delivered
+                failed = metrics.records_failed.value - self._failed
+                self._log.announced(
+                    f"DEGRADED -> READY because its cause is gone, after {now - self._degraded_at:.1f} s: meanwhile"
+                    f" {delivered} records were delivered, and {failed} failed"
+                )
 
     # ------------------------------------------------------------------ the buffer
     def _look_at_room(self, now: float) -> None:
@@ -52,6 +97,7 @@ class Outages:
             if self._full_since is not None:
                 full_s = now - self._full_since
                 self._full_since = None
+                self._full_pace.ended(now)
                 self._log.announced(f"there is room in the buffer again, after {full_s:.1f} s")
             return
         if now - self._first_at < FULL_S or self._full_pace.passes(now) is None:
@@ -82,6 +128,7 @@ class Outages:
         for topic, since in list(self._hanging.items()):
             if topic not in hanging:
                 del self._hanging[topic]
+                self._hanging_pace.ended(now)
                 self._log.announced(
                     f"the serializer of topic {topic!r} has returned, after {now - since:.1f} s", topic=topic
                 )

@@ -36,11 +36,12 @@ from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.explaining import explain
-from aiokprod.pipeline.inspection import health, keep_house, measure
+from aiokprod.pipeline.inspection import Degradation, degradation, health, keep_house, may_be_degraded, measure
 from aiokprod.pipeline.outages import Outages
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.flushes import Flushes
 from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.watch import Watch
 from aiokprod.randomness import new_random
@@ -107,7 +108,7 @@ class Pipeline:
         self.transactor = self.backend.transactor
         if self.transactor is not None:
             self.transactor.flush = self.flush
-        self.outages = Outages(self.parking, log, self.context.failing, config.max_block_ms / 1000)
+        self.outages = Outages(self.parking, log, metrics, self.context.failing, config.max_block_ms / 1000)
         self._watch = Watch(self.loop, metrics, log, self.backend.stalls, self.crashed)
         self.column_tickets = Tickets()  # of `send_columns`, by topic
 
@@ -176,6 +177,7 @@ class Pipeline:
 
     def _tell_crash(self) -> None:
         self.reports.is_ending = True
+        self._unhandled.gather()
         if self.failure is not None:
             self._log.failed(self.failure)
 
@@ -293,6 +295,7 @@ class Pipeline:
 
         Cancellation: `end` does the rest.
         """
+        self._unhandled.gather()  # until `end`
         if self.transactor is None:
             self.backend.stop_writing()
             is_more = True
@@ -307,6 +310,7 @@ class Pipeline:
         self._is_ending = True
         if self.transactor is not None:
             self.reports.transaction = self.transactor.outcome_at_close()
+        self._unhandled.gather()
         self._fail_everything()
         if self.transactor is not None:
             self._take(self.transactor.stop)
@@ -380,13 +384,19 @@ class Pipeline:
         finally:
             effects.end()
         if self.failure is None:
-            self._look_for_outages()
+            self._look_for_outages(busy)
         if self.failure is None:
             self._watch.look(busy)
 
-    def _look_for_outages(self) -> None:
+    def _look_for_outages(self, busy: Sequence[RecordQueue]) -> None:
         try:
-            self.outages.look(self.loop.time())
+            now = self.loop.time()
+            self.outages.look(now)
+            if not self.is_closing:
+                may_be = may_be_degraded(
+                    self.context.settings, self.client, self.parking, busy, now, self._unknown_s(now)
+                )
+                self.outages.look_at_state(self._degradation(now) if may_be else None, now)
         except Exception as bug:
             self.crashed(bug)
 
@@ -397,20 +407,38 @@ class Pipeline:
 
     def health(self, state: ProducerState, since: float) -> Health:
         """Read from any thread: plain attributes only."""
-        now, is_live, transactor = self.loop.time(), self.failure is None, self.transactor
-        unknown_since = None if transactor is None else transactor.unknown_since
+        now, transactor = self.loop.time(), self.transactor
         return health(
-            self.context.settings,
             self.client,
             self.parking,
             self._log,
+            self.context.failing,
             state,
             since,
             now,
-            is_live=is_live,
+            degraded=self._degradation(now) if state is ProducerState.READY else None,
+            told_since=self.outages.since,
+            is_told=self.outages.is_degraded,
+            failure=self.failure,
             transaction=None if transactor is None else transactor.state,
-            unknown_s=None if unknown_since is None else now - unknown_since,
             transaction_log=None if transactor is None else transactor.log,
+        )
+
+    def _unknown_s(self, now: float) -> float | None:
+        """Return for how long it has not been known how the last transaction ended; None: it is known."""
+        since = None if self.transactor is None else self.transactor.unknown_since
+        return None if since is None else now - since
+
+    def _degradation(self, now: float) -> Degradation | None:
+        """Return why the producer is DEGRADED, if it is. From any thread."""
+        return degradation(
+            self.context.settings,
+            self.client,
+            self.parking,
+            self.context.failing,
+            now,
+            self._unknown_s(now),
+            "" if self.transactor is None else self.transactor.trouble,
         )
 
     def explain(self, state: ProducerState, since: float, obstacles: Sequence[Obstacle]) -> ProducerExplanation:

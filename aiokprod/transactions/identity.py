@@ -20,6 +20,7 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     AiokprodError,
+    BootstrapError,
     BrokerAnswerError,
     ClusterAuthorizationError,
     ProtocolError,
@@ -102,7 +103,8 @@ class ProducerIdKeeper:
                     self.last_error = None
                     return outcome
                 self.last_error = outcome.error
-                self._log.warned(type(outcome.error).__name__, f"no producer id yet: {outcome.error}")
+                if not isinstance(outcome.error, BootstrapError):  # no broker answers: the cluster tells that
+                    self._log.warned(type(outcome.error).__name__, f"no producer id yet: {outcome.error}")
                 attempt += 1
                 await self._sleep(self._backoff.delay_s(attempt, self._random.random()))
 

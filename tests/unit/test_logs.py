@@ -34,6 +34,27 @@ def test_repetitions_are_held_back_and_then_counted() -> None:
     assert limiter.pass_on("lost", 106.0) == " (repeated 2 times in 6 s)"
 
 
+def test_the_quiet_time_of_a_warning_that_goes_on_doubles_up_to_a_minute() -> None:
+    limiter = RateLimiter(5.0)
+    told = [at for at in range(200) if limiter.pass_on("lost", float(at), longest_s=60.0) is not None]
+    assert told == [0, 5, 15, 35, 75, 135, 195]
+    assert limiter.pass_on("lost", 1_000.0, longest_s=60.0) == " (repeated 4 times in 805 s)"
+    assert limiter.pass_on("lost", 1_005.0, longest_s=60.0) == ""
+
+
+def test_a_producer_that_ends_tells_its_losses_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    log = StateLog("producer")
+    log.is_gathering = True
+    for _ in range(3):
+        log.records_lost(UndeliveredAtCloseError("closed", topic="t"), 1)
+    assert not caplog.records
+    log.tell_held()
+    [record] = caplog.records
+    assert record.getMessage().startswith("producer: 3 records failed that no caller awaited")
+    log.records_lost(UndeliveredAtCloseError("closed", topic="u"), 1)
+    assert len(caplog.records) == 2
+
+
 def test_a_trouble_that_lasts_is_told_at_once_then_after_5_s_and_each_time_after_twice_as_long_up_to_a_minute() -> None:
     pace = Pace()
     told = [(at, text) for at in range(300) if (text := pace.passes(float(at))) is not None]

@@ -41,6 +41,10 @@ class UnhandledErrors:
         if self._on_delivery_error is not None:
             loop.call_soon(self._tell, error, count, kept, errors)
 
+    def gather(self) -> None:
+        """Make the log hold all losses until `tell_held`: what ends at once is told in one line for each error and topic."""
+        self._log.is_gathering = True
+
     def tell_held(self) -> None:
         """Make the log write all that it holds back: after a while, at a crash, and at the end of a producer."""
         if self._timer is not None:

@@ -2,10 +2,9 @@
 
     BrokerFlusher, an attempt failed -> note        the housekeeping, each half second -> tell -> the log
 
-The flusher notes; nothing is written inside a state change. A trouble is a pair of topic and error code. It is told when a batch
-has failed for the second time, then after 5, 10, 20, 40 and 60 seconds if attempts still fail, each time with the number of
-failed attempts since the last line. It is over when no partition has it any more: a batch was acknowledged, or there is nothing
-left to send.
+The flusher notes; nothing is written inside a state change. A trouble is a pair of topic and error code. It is told when a
+batch has failed for the second time, then after 5, 10, 20, 40 and 60 seconds if attempts still fail. It is over when no
+partition has it any more: a batch was acknowledged, or there is nothing left to send.
 """
 
 from __future__ import annotations
@@ -49,6 +48,10 @@ def hint_of(code: int, topic: str) -> str:
     return run if hint is None else f"{hint}; {run}"
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 class Trouble:
     """The failed attempts of one topic with one error code."""
 
@@ -88,7 +91,7 @@ class Trouble:
         others = len(self.ledgers) - 1
         more = "" if others < 1 else f" (and {others} more {'partition' if others == 1 else 'partitions'} of the topic)"
         return (
-            f"{self.topic}-{self.partition}{more}: a batch has failed {self.failures} times and is sent again; the last"
+            f"{self.topic}-{self.partition}{more}: a batch has failed {_times(self.failures)} and is sent again; the last"
             f" attempt, to broker {self.node}, {self.text}: {hint_of(self.code, self.topic)}"
         )
 
@@ -155,8 +158,10 @@ class FailingBatches:
             had = bool(trouble.ledgers)
             trouble.drop_ended()
             if not trouble.ledgers:
-                if had and trouble.is_told:
-                    over.append(trouble)
+                if had:
+                    trouble.pace.ended(now)
+                    if trouble.is_told:
+                        over.append(trouble)
                 elif now - trouble.last_at > REMEMBERED_S:
                     del self._troubles[key]
             elif trouble.is_second:

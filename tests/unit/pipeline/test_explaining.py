@@ -61,7 +61,7 @@ def test_a_producer_explains_itself_while_it_starts_and_while_it_closes() -> Non
             await asyncio.sleep(2)
             told = producer.explain()
             assert told.state is ProducerState.STARTING
-            assert kinds(told)[0] == "STARTING" and "for 0" in told.obstacles[0].text
+            assert kinds(told)[0] == "STARTING" and "for 2.0 s" in told.obstacles[0].text
             cluster.release(held)
             await starting
             held = cluster.hold("Produce")

@@ -11,6 +11,7 @@ import pytest
 from virtual_rig import outcomes, room, run, started
 
 from aiokprod import OAuthToken, Producer
+from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -225,5 +226,119 @@ def test_a_token_provider_that_hangs_is_told_and_its_return(lines: Lines) -> Non
             await lines.seconds_until("has returned, after", ENDS_S)
             await starting
             await producer.close()
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------------- brokers that are away
+def test_all_brokers_away_are_one_line_that_becomes_rare_and_has_an_end(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, brokers=3, partitions=6, linger_ms=0, client_id="shop") as (cluster, producer):
+            await asyncio.gather(*(producer.send("t", b"v", partition=partition) for partition in range(6)))
+            assert not lines.texts
+            for node in cluster.broker_ids:
+                cluster.kill_broker(node)
+            text = await lines.seconds_until("metadata could not be refreshed", BEGINS_S)
+            assert text.startswith("cluster [shop]: ") and "no broker can be reached" in text
+            await lines.seconds_until("READY -> DEGRADED because no broker has answered for", BEGINS_S)
+            await asyncio.sleep(600)
+            assert lines.count("cannot be used") <= 2  # of those that went before the last one did
+            assert len(lines.texts) < 20
+            for node in cluster.broker_ids:
+                cluster.start_broker(node)
+            await lines.seconds_until("metadata can be refreshed again, after 6", ENDS_S)
+            assert "0 records were delivered, and 0 failed" in await lines.seconds_until("DEGRADED -> READY", ENDS_S)
+
+    run(scenario)
+
+
+def test_one_broker_away_has_a_line_of_its_own_and_an_end(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, brokers=3, partitions=3, linger_ms=0) as (cluster, producer):
+            await asyncio.gather(*(producer.send("t", b"v", partition=partition) for partition in range(3)))
+            cluster.kill_broker(2)
+            await outcomes([producer.send("t", b"v", partition=partition) for partition in range(3)])
+            await asyncio.sleep(60)
+            assert all("broker 2" in text for text in lines.texts), lines.texts
+
+    run(scenario)
+
+
+def test_a_frozen_cluster_is_told_and_its_end(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+            cluster.freeze_broker(1)
+            sent = producer.send("t", b"w")
+            text = await lines.seconds_until("READY -> DEGRADED because", BEGINS_S)
+            assert "broker 1" in text or "no broker has answered" in text
+            await asyncio.sleep(20)
+            cluster.thaw_broker(1)
+            await sent
+            await lines.seconds_until("DEGRADED -> READY because its cause is gone", ENDS_S)
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------------- the state
+def test_degraded_is_told_with_its_reason_and_its_end_with_what_was_delivered_and_lost(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, partitions=2, linger_ms=0, client_id="shop", delivery_timeout_ms=30_000) as (
+            cluster,
+            producer,
+        ):
+            await producer.send("t", b"v", partition=0)
+            began = producer.health().since
+            refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", topic="t", partition=0, times=None)
+            sent = [producer.send("t", b"w", partition=0)]
+            text = await lines.seconds_until("READY -> DEGRADED", BEGINS_S)
+            assert text.startswith(
+                "producer [shop]: READY -> DEGRADED because a record for t-0 has had no outcome for 10."
+            )
+            assert "NOT_ENOUGH_REPLICAS" in text
+            health = producer.health()
+            assert health.reason is not None and "NOT_ENOUGH_REPLICAS" in health.reason
+            assert health.last_error is not None and "NOT_ENOUGH_REPLICAS" in health.last_error
+            assert began + 10 < health.since <= wall_s()
+            assert health.since == producer.health().since
+            sent += [producer.send("t", b"x", partition=1) for _ in range(3)]
+            await asyncio.sleep(21)  # the record for t-0 has failed
+            refusing.cancel()
+            results = await outcomes(sent)
+            text = await lines.seconds_until("DEGRADED -> READY", ENDS_S)
+            assert text.endswith("meanwhile 3 records were delivered, and 1 failed")
+            assert [isinstance(result, Exception) for result in results] == [True, False, False, False]
+            after = producer.health()
+            assert after.reason is None and after.ready and health.since + 15 < after.since <= wall_s()
+            assert after.last_error is not None and after.last_error_at is not None  # it is dated
+
+    run(scenario)
+
+
+def test_a_producer_that_connects_in_the_background_is_told_to_be_degraded_after_5_s_only(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with MockCluster(brokers=1, network=network, seed=1) as cluster:
+            cluster.kill_broker(1)
+            producer = Producer(cluster.bootstrap_servers, dialer=network.dial)
+            await producer.start(wait=False)
+            assert producer.health().reason is not None
+            await asyncio.sleep(4)
+            assert not lines.count("DEGRADED")
+            await lines.seconds_until("READY -> DEGRADED because no broker was reached yet", 3.0)
+            cluster.start_broker(1)
+            await lines.seconds_until("DEGRADED -> READY", ENDS_S)
+            await producer.close()
+
+    run(scenario)
+
+
+def test_calm_has_no_line(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, brokers=3, partitions=6) as (_, producer):
+            for _ in range(200):
+                await producer.send_many("t", [b"v"] * 50)
+                await asyncio.sleep(5)
+            assert not lines.texts
+            assert producer.health().last_error is None and producer.health().last_error_at is None
 
     run(scenario)

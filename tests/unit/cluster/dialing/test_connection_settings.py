@@ -133,7 +133,7 @@ def test_connections_to_one_endpoint_share_a_limit_of_lines(caplog: pytest.LogCa
             log.moved("CONNECTING", "OPEN", "it answered")
             log.moved("OPEN", "CLOSED", "it was reset")
     assert [record.getMessage().partition(" because")[0] for record in caplog.records] == [
-        f"connection to {endpoint}: {move}"
+        f"connection to {endpoint} [aiokprod]: {move}"
         for endpoint in ("a:1", "b:1")
         for move in ("CONNECTING -> OPEN", "OPEN -> CLOSED")
     ]

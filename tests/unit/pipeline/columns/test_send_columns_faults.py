@@ -190,7 +190,7 @@ def test_failures_after_a_cancellation_are_told_by_what_became_of_the_records(ca
             assert closed.undelivered.keys() == left
             assert closed.count == 2_500
             told = [record for record in caplog.records if "no caller awaited" in record.msg]
-            in_second = [record.getMessage().split()[1] for record in told if record.__dict__["kafka_partition"] == 1]
+            in_second = [record.getMessage().split()[2] for record in told if record.__dict__["kafka_partition"] == 1]
             assert sorted(map(int, in_second)) == sorted(closed.undelivered.values())
 
     run_in_virtual_time(scenario())

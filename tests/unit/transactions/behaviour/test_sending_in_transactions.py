@@ -622,7 +622,8 @@ def test_most_of_the_timeout_gone_is_a_warning(caplog: pytest.LogCaptureFixture)
 
     on("TV2", scenario, transaction_timeout_ms=10_000)
     [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.getMessage().startswith("transactional id 'tx': the transaction has been open for 9.0 s")
+    assert warning.getMessage().startswith("transactional id 'tx' [")
+    assert "]: the transaction has been open for 9.0 s" in warning.getMessage()
     assert "aborts it in 1.0 s" in warning.getMessage()
     assert warning.getMessage().endswith("commit or abort was not called yet")
 
@@ -658,9 +659,9 @@ def test_the_log_has_each_state_of_the_id_by_its_name(caplog: pytest.LogCaptureF
 
     with caplog.at_level(logging.DEBUG, "aiokprod"):
         on("TV2", scenario)
-    name = f"transactional id {ID!r}: "
+    name = f"transactional id {ID!r} ["
     told = [each for each in caplog.records if each.getMessage().startswith(name)]
-    states = [each.getMessage().removeprefix(name).partition(" because ")[0] for each in told]
+    states = [each.getMessage().partition("]: ")[2].partition(" because ")[0] for each in told]
     assert states == [
         "UNINITIALISED -> INITIALISING", "INITIALISING -> READY",
         "READY -> OPEN", "OPEN -> COMMITTING", "COMMITTING -> READY",  # and not told again within 5 s
