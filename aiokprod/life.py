@@ -323,6 +323,14 @@ class Life:
             )
         return pipeline.health(self.state, self._since)
 
+    def measure(self) -> None:
+        """Bring the gauges up to date."""
+        if self.pipeline is not None:
+            self.pipeline.measure()
+        health = self.health()
+        self._metrics.ready_producers.set(int(health.ready))
+        self._metrics.degraded_producers.set(int(health.state is ProducerState.DEGRADED))
+
     def explain(self) -> ProducerExplanation:
         """Return why deliveries are slow or stuck; see `Producer.explain`."""
         if self._forks != _Forks.count and self.state is not ProducerState.NEW:

@@ -105,6 +105,10 @@ OTHER_TOPICS = "(other)"
 """The name under which the topics after the first `MOST_TOPICS` are counted; no topic can have it."""
 
 
+MAXIMA = ("oldest_record_seconds",)
+"""Gauges of which several producers have the largest value together, not the sum."""
+
+
 class TopicCounters:
     """The counters of one topic."""
 
@@ -142,6 +146,7 @@ class Metrics:
         # records
         self.records_delivered = Counter()
         self.records_failed = Counter()
+        self.oldest_record_seconds = Gauge()
         self.delivery_seconds = Histogram(SECONDS)
         self.segment_room_seconds = Histogram(SECONDS)
         self.segment_linger_seconds = Histogram(SECONDS)
@@ -164,6 +169,9 @@ class Metrics:
         # retry
         self.chaser_rounds = Counter()
         self.epoch_bumps = Counter()
+        # health
+        self.ready_producers = Gauge()
+        self.degraded_producers = Gauge()
         # the watch
         self.stalls_healed = Counter()
         # transactions

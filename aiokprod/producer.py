@@ -747,9 +747,7 @@ class Producer(_Base):
 
     def metrics(self) -> dict[str, Any]:
         """Return a snapshot of all counters, gauges and histograms; callable from any thread. Units: docs/metrics.md."""
-        pipeline = self._pipeline
-        if pipeline is not None:
-            pipeline.measure()
+        self._life.measure()
         return self._metrics.snapshot()
 
     def topic_metrics(self) -> dict[str, dict[str, int | float]]:

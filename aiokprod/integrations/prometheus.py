@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 from aiokprod.errors import ConfigError
 from aiokprod.hooks import ProducerInterceptor
 from aiokprod.logs import StateLog
-from aiokprod.metrics import MOST_TOPICS, OTHER_TOPICS, HistogramSnapshot, Metrics
+from aiokprod.metrics import MAXIMA, MOST_TOPICS, OTHER_TOPICS, HistogramSnapshot, Metrics
 from aiokprod.model import ProducerState
 from aiokprod.producer import Producer
 
@@ -193,7 +193,8 @@ class Totals:
         """
         for name, value in metrics.items():
             before = self.metrics.get(name)
-            self.metrics[name] = value if before is None else summed(before, value)
+            together = max if name in MAXIMA else summed
+            self.metrics[name] = value if before is None else together(before, value)
         for topic, counters in topics.items():
             sums = self.topics.setdefault(self._names.label(topic), dict.fromkeys(OF_TOPICS, 0.0))
             for name, value in counters.items():
@@ -359,7 +360,7 @@ class Files:
         self.write_gauges(client_id)
 
     def write_gauges(self, client_id: str) -> None:
-        """Write the sums of the gauges of the producers that are up.
+        """Write the sums, or the maxima, of the gauges of the producers that are up.
 
         Args:
             client_id: of the producers.
@@ -371,7 +372,8 @@ class Files:
         for name, kind in KINDS.items():
             if kind == "gauge":
                 there = self._value("gauge", name, name, ("client_id",), (client_id,))
-                there.set(sum([gauges.get(name, 0) for gauges in here]))
+                figures = [gauges.get(name, 0) for gauges in here]
+                there.set(max(figures, default=0) if name in MAXIMA else sum(figures))
 
     @staticmethod
     def _grow(there: Any, grown: float) -> None:
@@ -383,6 +385,7 @@ class Files:
         if found is None:
             make: Any = values.ValueClass
             full, told = PREFIX + metric, help_of(metric.removeprefix("topic_"))
-            found = make(kind, full, PREFIX + name, labels, texts, told, multiprocess_mode="livesum")
+            mode = "livemax" if metric in MAXIMA else "livesum"
+            found = make(kind, full, PREFIX + name, labels, texts, told, multiprocess_mode=mode)
             self._values[name, *texts] = found
         return found

@@ -87,7 +87,7 @@ class BrokerBackend(Backend, ClusterListener):
         return TelemetryPusher(
             self.client,
             context.metrics,
-            lambda: measure(context.metrics, self.parking, self.requests_in_flight()),
+            lambda: measure(context.metrics, self.parking, self.requests_in_flight(), context.loop.time()),
             context.tasks.spawn,
             new_random,
             context.log,

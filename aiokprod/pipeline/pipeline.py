@@ -456,5 +456,5 @@ class Pipeline:
         )
 
     def measure(self) -> None:
-        """Bring the gauges up to date."""
-        measure(self.context.metrics, self.parking, self.backend.requests_in_flight())
+        """Bring the gauges up to date, but those of the health."""
+        measure(self.context.metrics, self.parking, self.backend.requests_in_flight(), self.loop.time())

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from aiokprod import Producer
 from aiokprod.errors import ConfigError
 from aiokprod.integrations import prometheus as integration
-from aiokprod.integrations.prometheus import Files, PrometheusMetrics, TopicNames, Written
+from aiokprod.integrations.prometheus import Files, PrometheusMetrics, TopicNames, Totals, Written
 from aiokprod.metrics import MOST_TOPICS, Metrics
 from aiokprod.model import ProducerState
 from aiokprod.testing import MemoryProducer, MockCluster
@@ -255,6 +255,25 @@ def test_gauges_of_one_client_id_are_summed_while_their_producers_are_up() -> No
                 await asyncio.sleep(3)
                 assert value(metrics, *key) == limit
             assert value(metrics, *key) == 0
+
+    run_in_virtual_time(scenario)
+
+
+def test_the_oldest_record_of_several_producers_is_the_oldest_of_all() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        with several_processes() as metrics:
+            first = MemoryProducer(client_id="a", interceptors=[metrics])
+            second = MemoryProducer(client_id="a", interceptors=[metrics])
+            async with first, second:
+                for producer, age_s in ((first, 3.0), (second, 40.0)):
+                    metrics._producers[producer].gauges["oldest_record_seconds"] = age_s
+                metrics._files.write_gauges("a")
+                assert value(metrics, "oldest_record_seconds", "a") == 40
+                totals = Totals(TopicNames())
+                for age_s in (3.0, 40.0, 5.0):
+                    totals.add(first.metrics() | {"oldest_record_seconds": age_s}, {})
+                assert totals.metrics["oldest_record_seconds"] == 40
+                assert totals.metrics["ready_producers"] == 3
 
     run_in_virtual_time(scenario)
 

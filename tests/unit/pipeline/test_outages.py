@@ -207,8 +207,9 @@ def test_a_token_provider_that_hangs_is_told_and_its_return(lines: Lines) -> Non
             await gate.wait()
             return OAuthToken("t", None)
 
-        async with MockCluster(brokers=1, network=network, seed=1, sasl_mechanisms=["OAUTHBEARER"]) as cluster:
-            cluster.broker(1).users["t"] = "t"
+        async with MockCluster(
+            brokers=1, network=network, seed=1, sasl_mechanisms=["OAUTHBEARER"], users={"t": "t"}
+        ) as cluster:
             producer = Producer(
                 cluster.bootstrap_servers,
                 dialer=network.dial,
@@ -328,6 +329,28 @@ def test_a_producer_that_connects_in_the_background_is_told_to_be_degraded_after
             cluster.start_broker(1)
             await lines.seconds_until("DEGRADED -> READY", ENDS_S)
             await producer.close()
+
+    run(scenario)
+
+
+def test_a_scrape_shows_an_outage_before_any_record_has_failed() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+            told = producer.metrics()
+            assert (told["oldest_record_seconds"], told["ready_producers"], told["degraded_producers"]) == (0, 1, 0)
+            refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+            sent = producer.send("t", b"w")
+            await asyncio.sleep(31)
+            told = producer.metrics()
+            assert told["oldest_record_seconds"] == pytest.approx(31, abs=0.1)
+            assert (told["ready_producers"], told["degraded_producers"], told["records_failed"]) == (0, 1, 0)
+            refusing.cancel()
+            await sent
+            told = producer.metrics()
+            assert (told["oldest_record_seconds"], told["ready_producers"], told["degraded_producers"]) == (0, 1, 0)
+        told = producer.metrics()
+        assert (told["oldest_record_seconds"], told["ready_producers"], told["degraded_producers"]) == (0, 0, 0)
 
     run(scenario)
 
