@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiokprod.cluster.client import ClusterClient
+from aiokprod.explanation import Explanation
 from aiokprod.logs import LINE_LIMIT, StateLog, printable
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
@@ -87,8 +88,15 @@ def _why_late(
     if oldest is None:
         return "records are late"
     sent_at, dispatcher, queue = oldest
-    parked = dispatcher.oldest() if queue is None else None
-    explained = parked.explain(0) if parked is not None else None if queue is None else queue.explain_oldest()
+    explained: Explanation | None = None
+    try:
+        parked = dispatcher.oldest() if queue is None else None
+        if parked is not None:
+            explained = parked.explain(0)
+        elif queue is not None:
+            explained = queue.explain_oldest()
+    except RuntimeError:  # the loop has changed what another thread looks at: the next call tells more
+        pass
     where, why = repr(dispatcher.topic), ""
     if explained is not None:
         if explained.partition is not None:

@@ -116,7 +116,7 @@ def test_the_alerts_of_the_page_ask_for_what_is_exported() -> None:
     kinds = Metrics().kinds()
     known = {f"aiokprod_{name}" for name in kinds}
     asked = re.findall(r"\b(aiokprod_\w+)", PAGE.split("Alerts that")[1])
-    assert len(asked) == 4
+    assert len(asked) == 6
     assert {re.sub(r"_(total|bucket)$", "", name) for name in asked} <= known
 
 
