@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from aiokprod.cluster.metadata.bootstrap import BootstrapServers
-from aiokprod.errors import ConnectionLostError
+from aiokprod.errors import ConnectionLostError, ConnectionSetupTimeoutError, ProtocolError
 
 
 def test_servers_have_negative_ids_that_stay() -> None:
@@ -84,3 +84,14 @@ def test_the_error_has_each_server_as_it_is_given_in_the_options() -> None:
     servers.failed("::1", 1, ConnectionLostError("[::1]:1: refused", host="::1", port=1))
     assert servers.error("nothing").message == "nothing; tried [::1]:1: refused; a:2: no answer yet"
     assert repr(servers) == "<BootstrapServers [::1]:1, a:2>"
+
+
+def test_servers_are_unreachable_once_the_last_attempt_at_each_found_no_connection() -> None:
+    servers = BootstrapServers([("one", 1), ("other", 2)])
+    refused = ConnectionLostError("refused")
+    servers.failed("one", 1, refused)
+    assert not servers.are_unreachable()
+    servers.failed("other", 2, ConnectionSetupTimeoutError("too slow"))
+    assert servers.are_unreachable()
+    servers.failed("other", 2, ProtocolError("an answer, though not of Kafka"))
+    assert not servers.are_unreachable()
