@@ -175,7 +175,7 @@ class Files:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Do so again after each tenth file: mypy, Spark and others leave what stays, too."""
+    """Freeze again after each tenth file: mypy, Spark and others leave what stays, too."""
     if nextitem is not None and nextitem.path != item.path:
         Files.played += 1
         if Files.played % 10 == 0:

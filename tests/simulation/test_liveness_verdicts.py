@@ -62,7 +62,7 @@ def never_wakes(patch: pytest.MonkeyPatch, until_s: float = 1e9) -> None:
 
 
 def never_wakes_unwatched(patch: pytest.MonkeyPatch) -> None:
-    """Do so, and let no watch heal it."""
+    """Let nothing wake it, and no watch heal it."""
     never_wakes(patch)
     patch.setattr(Watch, "look", lambda self, busy: None)
 

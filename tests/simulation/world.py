@@ -399,7 +399,7 @@ class World:
         """Deliver a further record; return the last error if none is."""
         error: BaseException | None = None
         while self.loop.time() < until:
-            number = 1_000_000 + len(self.run.sends)  # no number of before
+            number = 1_000_000 + len(self.run.sends)  # no record has it
             delivery = self._send(producer, number, self.run.options["delivery_timeout_ms"] / 1000)
             (outcome,) = await asyncio.gather(delivery.wait(), return_exceptions=True)
             if not isinstance(outcome, BaseException):

@@ -37,7 +37,7 @@ class DeliberateExit(SystemExit):
 
 
 class DeliberateOutcome(BaseException):
-    """What is no Exception, such as a test's `fail`, because the world says so."""
+    """An outcome that is no Exception, such as a test's `fail`, because the world says so."""
 
 
 KINDS: dict[str, type[BaseException]] = {

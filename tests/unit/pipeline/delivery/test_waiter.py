@@ -383,7 +383,7 @@ class Listening(Wakeable):
 
 @pytest.mark.pure("the faults come between lines of the sources")
 def test_an_interrupt_between_two_lines_of_the_waking_loses_no_listener() -> None:
-    """It came before the first one, and none of them was woken: tasks slept for ever, callbacks were never called."""
+    """An interrupt before the first one left all of them asleep: tasks waited for ever, callbacks were never called."""
 
     async def scenario() -> None:
         faults = 0
