@@ -38,6 +38,10 @@ SHOWN_ELSEWHERE: dict[str, str] = {
         "of the virtual network, not of the producer: it made worlds blind for `no_wait_for_the_loss`"
         " (unit/testing/virtual/test_virtual_endings.py)"
     ),
+    "crash_believes_the_ledger": (
+        "after a crash outcomes are settled by the states of entries: 300 worlds with faults of the process did not show it;"
+        " it takes an exception between two given lines of an answer (unit/pipeline/behaviour/test_crash_points.py)"
+    ),
     "timers_ring_early": (
         "of virtual time, not of the producer: it takes a rounding between the clock and a wait that looks at it"
         " (simulation/test_virtual.py)"

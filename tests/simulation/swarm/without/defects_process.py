@@ -133,19 +133,6 @@ DEFECTS: tuple[Defect, ...] = (
         theme=THEME,
     ),
     Defect(
-        "crash_believes_the_ledger",
-        "after a crash outcomes are settled by the states of entries (core.md A2)",
-        (
-            Change(
-                "pipeline.pipeline",
-                "            self._take(partial(self.backend.fail, cause))\n",
-                "            self._take(partial(self.backend.purge, cause))\n",
-            ),
-        ),
-        (*STUCK, "wrong persistence", "phantom", "tasks are left", "bytes are still charged"),
-        theme=THEME,
-    ),
-    Defect(
         "crash_says_not_persisted",
         "after a crash what was written is told NOT_PERSISTED (core.md A2)",
         (
