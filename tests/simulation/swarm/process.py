@@ -124,6 +124,8 @@ class Process:
     def interrupt(self, step: Step) -> None:
         """Let something happen at a point that the library passes from now on."""
         self.disarm()
+        if self.scene.is_ending:
+            return
         args = step.args
         act = args["act"]
         if act == "raise":
@@ -139,7 +141,11 @@ class Process:
             else:
                 point = Point(args["at"], partial(call, index))
         self._armed = point
-        self.scene.loop.call_soon(point.arm)
+        self.scene.loop.call_soon(self._arm, point)
+
+    def _arm(self, point: Point) -> None:
+        if self._armed is point:  # else the world is at its end, and the next one would meet it
+            point.arm()
 
     def disarm(self) -> None:
         """Let what has not happened yet never happen."""
