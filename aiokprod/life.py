@@ -320,6 +320,7 @@ class Life:
                 buffered_bytes=0,
                 oldest_record_s=None,
                 last_error=str(self.refusal()) if is_forked else None,
+                reason=str(self.refusal()) if is_forked else None,
             )
         return pipeline.health(self.state, self._since)
 

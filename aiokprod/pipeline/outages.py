@@ -74,6 +74,9 @@ class Outages:
             for_s = min(degraded.for_s, now - ready_since)
             self.is_degraded, self.since, self._degraded_at = True, wall_s() - for_s, now - for_s
             self._delivered, self._failed = metrics.records_delivered.value, metrics.records_failed.value
+            self._is_state_told = False
+        if degraded is not None and not self._is_state_told:
+            # Later than it began, if the last one has just ended: a state that comes and goes is not told each time.
             self._is_state_told = self._state_pace.passes(now) is not None
             if self._is_state_told:
                 self._log.announced(f"READY -> DEGRADED because {degraded.reason}")
@@ -82,10 +85,11 @@ class Outages:
             self._state_pace.ended(now)
             if self._is_state_told:
                 delivered = metrics.records_delivered.value - self._delivered
+                were = "record was" if delivered == 1 else "records were"
                 failed = metrics.records_failed.value - self._failed
                 self._log.announced(
                     f"DEGRADED -> READY because its cause is gone, after {now - self._degraded_at:.1f} s: meanwhile"
-                    f" {delivered} records were delivered, and {failed} failed"
+                    f" {delivered} {were} delivered, and {failed} failed"
                 )
 
     # ------------------------------------------------------------------ the buffer

@@ -316,6 +316,24 @@ def test_degraded_is_told_with_its_reason_and_its_end_with_what_was_delivered_an
     run(scenario)
 
 
+def test_an_outage_right_behind_another_one_is_told_too(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, request_timeout_ms=1_000) as (cluster, producer):
+            await producer.send("t", b"v")
+            for number in range(1, 4):
+                refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+                sent = producer.send("t", b"w")
+                await asyncio.sleep(BEGINS_S)
+                assert lines.count("READY -> DEGRADED") == number
+                assert lines.count("a batch has failed") >= number
+                refusing.cancel()
+                await sent
+                await asyncio.sleep(2)
+                assert lines.count("DEGRADED -> READY") == number
+
+    run(scenario)
+
+
 def test_a_producer_that_connects_in_the_background_is_told_to_be_degraded_after_5_s_only(lines: Lines) -> None:
     async def scenario(network: VirtualNetwork) -> None:
         async with MockCluster(brokers=1, network=network, seed=1) as cluster:
