@@ -1,18 +1,22 @@
 """Types of parameters.
 
-`ParameterType` is click's type, which is generic for type checkers and, before click 8.4, not at run time.
+`ParameterType` is click's type; generic, which that is from click 8.4 on only.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 import click
 
 if TYPE_CHECKING:
-    ParameterType = click.ParamType
+    Value = TypeVar("Value")
+
+    class ParameterType(click.ParamType, Generic[Value]):
+        """The base class of our types of parameters: `ParameterType[int]` converts to an int."""
+
 else:
 
     class ParameterType(click.ParamType):
