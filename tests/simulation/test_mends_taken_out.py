@@ -23,7 +23,6 @@ SOON = (
     "no_wait_for_the_loss",
     "remade_topic_is_not_recognised",
     "send_timeout_in_silence",
-    "sends_in_the_middle",
     "silence_is_success",
     "serializers_have_no_deadline",
     "try_send_waits",
