@@ -75,7 +75,16 @@ def test_records_are_consumed_and_produced_in_transactions_of_which_some_are_abo
                     await producer.send_offsets_to_transaction({partition: records[-1].offset + 1}, kafka_name)
                     await producer.commit_transaction()
                     done += len(records)
+            # The coordinator answers EndTxn before the last offsets and records are visible.
+            for _ in range(300):
+                if await consumer.committed(TopicPartition(source, 0)) == COUNT:
+                    break
+                await asyncio.sleep(0.1)
             assert await consumer.committed(TopicPartition(source, 0)) == COUNT
+        for _ in range(300):
+            if len(await committed(cluster, target)) == COUNT:
+                break
+            await asyncio.sleep(0.1)
         assert await committed(cluster, target) == [b"%d!" % number for number in range(COUNT)]
 
     run(scenario)

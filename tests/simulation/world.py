@@ -391,6 +391,9 @@ class World:
         fresh = await self._fresh(producer, until + PATIENCE_S)
         if fresh is not None:
             wrongs.append(f"delivers nothing though all is well: {fresh!r}")
+        until = self.loop.time() + PATIENCE_S + request_s  # calls of send_columns may still fill the buffer
+        while not producer.health().ready and self.loop.time() < until:
+            await asyncio.sleep(0.05)
         health = producer.health()
         if health.state is not ProducerState.READY or not (health.ready and health.live):
             wrongs.append(f"not ready though all is well: {health}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -190,7 +191,8 @@ def test_the_commands_that_people_try_first_have_examples() -> None:
 def test_a_wrong_command_line_is_one_line_that_says_where_to_look(arguments: tuple[str, ...], line: str) -> None:
     done = run(None, *arguments)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
-    assert done.stderr.startswith(line) and done.stderr.endswith("--help\n")
+    told = re.sub(r"No such option: (--[a-z]+)\.", r"No such option '\1'.", done.stderr)  # as click before 8.4 says it
+    assert told.startswith(line) and told.endswith("--help\n")
 
 
 MAY_BE_EMPTY = {

@@ -179,7 +179,7 @@ def test_a_leader_that_lags_for_a_moment_makes_no_record_come_twice(cluster: Moc
         (("read", "t", "-X", "lingr.ms=5"), "did you mean 'linger.ms'"),
         (("read", "t", "--config", "/nowhere"), "cannot be read"),
         (("read", "t", "-b", "127.0.0.1:1", "-X", "start.timeout.ms=50"), "127.0.0.1:1"),
-        (("read", "t", "--nonsense"), "No such option '--nonsense'"),
+        (("read", "t", "--nonsense"), "No such option"),
     ],
 )
 def test_an_error_is_one_line_and_status_2(cluster: MockCluster, arguments: tuple[str, ...], text: str) -> None:
