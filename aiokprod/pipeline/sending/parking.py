@@ -599,6 +599,7 @@ class Parking:
         # Its deadline, a recall, a refusal of its topic and `close` may all come in one turn: the first is its outcome.
         if record.is_over:
             return
+        let_go(record.draft)  # first, as what it calls may raise: nothing has changed yet
         self.effects.begin()
         try:
             self._fail_parked(record, error)
@@ -633,9 +634,7 @@ class Parking:
         # `fire` only schedules: a done callback that calls `send` runs when this record has left every queue (faults: L20).
         if delivery is not None:
             fire(delivery)
-        record.value = record.key = record.headers = None
-        let_go(record.draft)
-        record.draft = None
+        record.value = record.key = record.headers = record.draft = None
         record.reason = None
         record.fail = _too_late  # through us a Delivery that is kept would hold the pipeline
         self._flushes.finished(record.generation)

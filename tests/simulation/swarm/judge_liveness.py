@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
+from aiokprod.errors import ProducerClosedError
 from aiokprod.model import ProducerState
 from aiokprod.record_metadata import RecordMetadata
 
@@ -25,6 +26,7 @@ PATIENCE_S = 30.0  # beside a request that was lost before all was well: it take
 LATE_S = 1.0
 ONE_S = 5.0  # a probe may meet a hook that raises, or hangs: another one is sent beside it
 HEALTH_S = 2.0
+BULK_RECORD_BYTES = 1_600  # the largest of `send_many` and `send_columns`, with its overhead
 ENDS_BY_ITSELF = ("flush", "ready", "partitions_for", "ping", "start", "close", "send_many", "send_columns")
 
 
@@ -61,8 +63,9 @@ class Liveness:
             if not life.starting:
                 break
         if not life.is_open:
-            if not self.scene.is_slow(life):
-                last = [call for call in self.books.calls if call.kind == "start" and call.life[0] == life.index][-1]
+            last = [call for call in self.books.calls if call.kind == "start" and call.life[0] == life.index][-1]
+            was_closed = last.ended is not None and isinstance(last.error, ProducerClosedError | None)  # by a late step
+            if not self.scene.is_slow(life) and not was_closed:
                 self.books.wrong("does not start again", f"{last}")
             return
         if life.is_transactional:
@@ -110,13 +113,20 @@ class Liveness:
         """Return whether a call waits though no record does: longer than it may for a topic, for room or for metadata."""
         if call.facts.get("source", "").startswith("async") or self.scene.hooks_are_slow or self.scene.is_slow(life):
             return False
-        longest_s = PATIENCE_S + life.request_s + life.linger_s + life.block_s + life.delivery_s
+        longest_s = PATIENCE_S + life.request_s + life.linger_s + life.block_s + life.delivery_s + self._bulk_s(life)
         return self.scene.now() > max(self._since, call.began) + longest_s
+
+    def _bulk_s(self, life: Life) -> float:
+        """Return how long the round trips of all bulks may take, one after another, each filling the buffer."""
+        counts = (int(call.facts.get("count") or 0) for call in self.books.calls if call.life == life.key)
+        fills = sum(counts) * BULK_RECORD_BYTES / life.producer.config.buffer_memory
+        _, latency_s = self.scene.world.weather.get("latency_s", (0.0, 0.002))
+        return float(fills * 3 * latency_s)
 
     # ------------------------------------------------------------------ a fresh record
     async def _delivers(self, life: Life) -> None:
         scene = self.scene
-        if scene.is_slow(life) or self._waits_for_serializers(life) or self._always_fails():
+        if scene.is_slow(life) or scene.hooks_are_slow or self._always_fails():
             return
         topic = next((t["name"] for t in scene.world.topics if scene.partitions_of(t["name"])), None)
         if topic is None:
@@ -139,21 +149,13 @@ class Liveness:
                 "delivers nothing", f"{account}, {scene.now() - self._since:.1f} s after the faults: {why}"
             )
 
-    def _waits_for_serializers(self, life: Life) -> bool:
-        """Return whether a serializer takes longer than a record may wait for it."""
-        plan = self.scene.world.hooks.get("serializer", {"mode": "sync"})
-        return plan["mode"] != "sync" and life.block_s <= (plan.get("seconds") or 0.0)
-
     def _always_fails(self) -> bool:
         """Return whether a hook raises for every record."""
         plans = [plan for plan in self.scene.world.hooks.values() if plan is not None]
         return any(plan.get(name) == 1 for plan in plans for name in ("raise_every", "stray_every", "raise_late_every"))
 
     def _until(self, life: Life) -> float:
-        until = max(self.scene.now(), self._since) + PATIENCE_S + life.request_s + min(life.block_s, life.delivery_s)
-        if self.scene.hooks_are_slow:  # what hangs in a serializer holds back what is behind it
-            until += life.delivery_s + life.block_s
-        return until
+        return max(self.scene.now(), self._since) + PATIENCE_S + life.request_s + min(life.block_s, life.delivery_s)
 
     # ------------------------------------------------------------------ health
     async def _healthy(self, life: Life) -> None:
