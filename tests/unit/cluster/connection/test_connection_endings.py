@@ -258,6 +258,7 @@ def test_an_unsolicited_frame_closes(run: Run) -> None:  # faults: H8
     run(scenario())
 
 
+@pytest.mark.pure("a method of a compiled class cannot be replaced")
 @both_loops
 def test_an_interrupt_in_the_middle_of_an_answer_ends_the_connection(run: Run) -> None:
     """A notebook's loop goes on: the answer was given to nothing, and its request waited until its records expired."""
