@@ -5,33 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from typing import Any
 
 import aiokafka
 import pytest
 from aiokafka.errors import IllegalOperation, KafkaConnectionError, KafkaError, ProducerClosed
+from drop_in_rig import run, started
 
 from aiokprod import Persistence, ProducerState, Reader
 from aiokprod.compat.aiokafka import AIOKafkaProducer
 from aiokprod.errors import AiokprodError, BootstrapError
 from aiokprod.testing import MockCluster
 
-LIMIT_S = 60.0
 NO_SERVER = "127.0.0.1:1"
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), LIMIT_S))
-
-
-@asynccontextmanager
-async def started(**options: Any) -> AsyncIterator[tuple[MockCluster, AIOKafkaProducer]]:
-    async with MockCluster(auto_create_topics=False) as cluster:
-        cluster.create_topic("t", partitions=3)
-        async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
-            yield cluster, producer
 
 
 # ---------------------------------------------------------------------- start and stop

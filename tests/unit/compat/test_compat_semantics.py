@@ -11,12 +11,12 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka.errors import KafkaError
+from drop_in_rig import LIMIT_S
 
 from aiokprod.compat.aiokafka import AIOKafkaProducer
 from aiokprod.errors import AiokprodError
 from aiokprod.testing import MockCluster
 
-LIMIT_S = 60.0
 Call = Callable[[Any], Awaitable[object]]
 NO_SERVER = "127.0.0.1:1"
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any
 
+import drop_in_rig
 import pytest
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.structs import RecordMetadata
+from drop_in_rig import LIMIT_S, run
 
 from aiokprod import Persistence
 from aiokprod.compat.aiokafka import AIOKafkaProducer
@@ -19,20 +21,13 @@ from aiokprod.compat.aiokafka.sent_record import SentRecord
 from aiokprod.errors import AiokprodError, BrokerRejectedError
 from aiokprod.testing import MockCluster
 
-LIMIT_S = 60.0
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), LIMIT_S))
-
 
 @asynccontextmanager
 async def started(**options: Any) -> AsyncIterator[tuple[MockCluster, AIOKafkaProducer]]:
-    async with MockCluster(auto_create_topics=False) as cluster:
-        cluster.create_topic("t", partitions=3)
-        async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
-            await producer.send_and_wait("t", b"first")
-            yield cluster, producer
+    """Yield a cluster, and a producer that knows the topic t."""
+    async with drop_in_rig.started(**options) as (cluster, producer):
+        await producer.send_and_wait("t", b"first")
+        yield cluster, producer
 
 
 def test_a_record_that_finds_its_topic_known_is_sent_without_a_switch_to_another_task() -> None:
