@@ -117,7 +117,7 @@ class Pace:
         return f" (repeated {held} times in {since_s:.0f} s)" if held else ""
 
     def ended(self, now: float) -> None:
-        """Note that the trouble is over: the next one is told soon, but not each one of a trouble that comes and goes."""
+        """Note that the trouble is over: if it comes back, the next line follows within `AGAIN_S`, and not at once."""
         self.held = 0
         self.next_at = min(self.next_at, now + AGAIN_S)
 
@@ -238,21 +238,21 @@ class StateLog:
         self._remember(printable(text))
         self._write(logging.WARNING, kind, f"{self.subject}: {printable(text)}", facts)
 
-    def told(self, text: object, **facts: object) -> None:
-        """Warn the user; the caller limits the rate, by a `Pace`."""
-        told = printable(text, LINE_LIMIT)
-        self._remember(told)
-        self._emit(logging.WARNING, "%s: %s", self.subject, told, extra=self._extra_with(facts))
+    def warned_now(self, text: object, **facts: object) -> None:
+        """Warn the user without a rate limit: the caller has one, a `Pace`."""
+        shown = printable(text, LINE_LIMIT)
+        self._remember(shown)
+        self._emit(logging.WARNING, "%s: %s", self.subject, shown, extra=self._extra_with(facts))
 
     def announced(self, text: object, **facts: object) -> None:
-        """Write a warning that is no last error: a change of state, or that what a warning told is over.
+        """Write a warning that does not become the last error: a change of state, or the end of a trouble.
 
-        The end is a warning as the beginning is: a program that shows warnings only would never see it.
+        The end of a trouble has the level of its beginning: a program that shows only warnings sees both.
         """
         self._emit(logging.WARNING, "%s: %s", self.subject, printable(text, LINE_LIMIT), extra=self._extra_with(facts))
 
-    def noted(self, text: object) -> None:
-        """Keep as the last error what another line tells."""
+    def remembered(self, text: object) -> None:
+        """Keep a text as the last error without a line, as another line has it already."""
         self._remember(printable(text))
 
     def _extra_with(self, facts: Mapping[str, object]) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """`OutageLines`: the log lines about brokers that cannot be used, and about the end of that. One per start of a client.
 
-When all brokers are away, the line about the metadata tells it, as its error names every address; the dials that fail meanwhile
-have no line. While other brokers are connected, a broker that cannot be used has a line of its own. Each of these lines is
-repeated after 5, 10, 20 and 40 seconds, and then each minute, and has a last line when it is over.
+When all brokers are away, there is one line, about the metadata: its error names every address. The dials that fail meanwhile
+have no lines. While other brokers are connected, a broker that cannot be used has a line of its own. Each line is repeated
+after 5, 10, 20 and 40 seconds, and then each minute; another line says when the trouble is over.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ OTHERS: Final = -(2**40)
 class Failures:
     """The failures of one broker, or of the metadata."""
 
-    __slots__ = ("is_told", "pace", "since")
+    __slots__ = ("has_line", "pace", "since")
 
     def __init__(self) -> None:
-        self.pace = Pace()  # outlives a success: a broker that comes and goes is not told each time
-        self.since: float | None = None  # of the first one since the last success; None: there was none
-        self.is_told = False  # since then
+        self.pace = Pace()  # kept when a dial succeeds: a broker that comes and goes has no line each time
+        self.since: float | None = None  # when the first one since the last success came; None: there was none
+        self.has_line = False  # the log has one about the failures since then
 
     def ended(self, now: float) -> float | None:
-        """Note a success; return since when there were failures, if that was told."""
-        since = self.since if self.is_told else None
+        """Note a success. Return when the failures began, if the log has a line about them; else None."""
+        since = self.since if self.has_line else None
         self.pace.ended(now)
-        self.since, self.is_told = None, False
+        self.since, self.has_line = None, False
         return since
 
     def __repr__(self) -> str:
@@ -48,12 +48,12 @@ class OutageLines:
         self._log = log
         self._metadata: dict[str, Failures] = {}  # by the name of the error
         self._dials: dict[int, Failures] = {}
-        self._untold: dict[int, str] = {}  # dials that have failed while no broker was connected
+        self._without_line: dict[int, str] = {}  # dials that have failed while no broker was connected
 
     # ------------------------------------------------------------------ metadata
     def metadata_failed(self, error: AiokprodError, now: float) -> None:
         """Write that the metadata could not be refreshed."""
-        self._untold.clear()  # the error names them
+        self._without_line.clear()  # the error names them
         name = type(error).__name__
         failures = self._metadata.get(name)
         if failures is None:
@@ -62,7 +62,7 @@ class OutageLines:
         self._tell(failures, text, now, None)
 
     def metadata_came(self, now: float) -> None:
-        """Write that the cluster answers again, if it was told that it did not."""
+        """Write that the cluster answers again, if the log has a line that it did not."""
         since: list[float] = []
         for failures in self._metadata.values():
             began = failures.ended(now) if failures.since is not None else None
@@ -70,11 +70,13 @@ class OutageLines:
                 since.append(began)
         if since:
             self._log.announced(f"metadata can be refreshed again, after {now - min(since):.1f} s")
-        untold, self._untold = list(self._untold.items()), {}
-        for node, text in untold[:NAMED]:
+        without_line, self._without_line = list(self._without_line.items()), {}
+        for node, text in without_line[:NAMED]:
             self._dial_failed(node, text, now)
-        if len(untold) > NAMED:
-            self._dial_failed(OTHERS, f"{len(untold) - NAMED} more brokers cannot be used; {untold[-1][1]}", now)
+        if len(without_line) > NAMED:
+            self._dial_failed(
+                OTHERS, f"{len(without_line) - NAMED} more brokers cannot be used; {without_line[-1][1]}", now
+            )
 
     # ------------------------------------------------------------------ dials
     def dial_failed(self, node: int, error: AiokprodError, now: float, *, is_alone: bool) -> None:
@@ -88,9 +90,9 @@ class OutageLines:
         """
         text = f"{_name(node)} cannot be used: {error}"
         if is_alone:
-            self._log.noted(text)
-            if len(self._untold) < MOST:
-                self._untold[node] = text
+            self._log.remembered(text)
+            if len(self._without_line) < MOST:
+                self._without_line[node] = text
         else:
             self._dial_failed(node, text, now)
 
@@ -103,8 +105,8 @@ class OutageLines:
         self._tell(failures, text, now, node)
 
     def dial_succeeded(self, node: int, now: float) -> None:
-        """Write that a broker can be used again, if it was told that it could not."""
-        self._untold.pop(node, None)
+        """Write that a broker can be used again, if the log has a line that it could not."""
+        self._without_line.pop(node, None)
         failures = self._dials.get(node)
         if failures is not None and failures.since is not None:
             since = failures.ended(now)
@@ -116,10 +118,10 @@ class OutageLines:
             failures.since = now
         held = failures.pace.passes(now)
         if held is None:
-            self._log.noted(text)
+            self._log.remembered(text)
         else:
-            failures.is_told = True
-            self._log.told(text + held, broker=node)
+            failures.has_line = True
+            self._log.warned_now(text + held, broker=node)
 
     def __repr__(self) -> str:
         return f"<OutageLines {len(self._metadata)} of metadata, {len(self._dials)} of brokers>"

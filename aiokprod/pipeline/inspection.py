@@ -177,7 +177,7 @@ def health(
     trouble = failing.newest()
     if trouble is not None:
         at = wall_s() - max(0.0, now - trouble.last_at)
-        if last is None or at >= last[0] or not trouble.is_told:
+        if last is None or at >= last[0] or not trouble.has_line:
             last = (at, printable(trouble.line(), LINE_LIMIT))
     return Health(
         state=state,

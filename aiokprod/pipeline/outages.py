@@ -20,9 +20,9 @@ from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.wall_clock import wall_s
 
 FULL_S: Final = 2.0
-"""How long nothing that waits for room is given any until the buffer is told to be full."""
+"""How long nothing that waits for room is given any until the log says that the buffer is full."""
 SERIALIZER_S: Final = 5.0
-"""How long a record waits for an awaitable serializer until that is told."""
+"""How long a record waits for an awaitable serializer until the log says so."""
 
 
 class Outages:
@@ -40,16 +40,16 @@ class Outages:
         self._max_block_s = max_block_s
         self._first: object = None  # what has waited for room as the first since `_first_at`
         self._first_at = 0.0
-        self._full_since: float | None = None  # while it is told
+        self._full_since: float | None = None  # while the log says that the buffer is full
         self._full_pace = Pace()
-        self._hanging: dict[str, float] = {}  # topics whose serializer was told to hang: since when
+        self._hanging: dict[str, float] = {}  # topics of which the log says that a serializer hangs: since when
         self._hanging_pace = Pace()
         self._ready_since: float | None = None  # loop time; None: the producer is not READY yet
         self._degraded_at = 0.0  # loop time
         self._delivered: Number = 0  # of the metrics, when DEGRADED began, as the next
         self._failed: Number = 0
         self._state_pace = Pace()
-        self._is_state_told = False
+        self._state_has_line = False
 
     def begin(self, now: float) -> None:
         """Note that the producer is READY: from now on its state is watched. `now`: loop time."""
@@ -74,16 +74,16 @@ class Outages:
             for_s = min(degraded.for_s, now - ready_since)
             self.is_degraded, self.since, self._degraded_at = True, wall_s() - for_s, now - for_s
             self._delivered, self._failed = metrics.records_delivered.value, metrics.records_failed.value
-            self._is_state_told = False
-        if degraded is not None and not self._is_state_told:
-            # Later than it began, if the last one has just ended: a state that comes and goes is not told each time.
-            self._is_state_told = self._state_pace.passes(now) is not None
-            if self._is_state_told:
+            self._state_has_line = False
+        if degraded is not None and not self._state_has_line:
+            # Later than it began, if the last one has just ended: a state that comes and goes has no line each time.
+            self._state_has_line = self._state_pace.passes(now) is not None
+            if self._state_has_line:
                 self._log.announced(f"READY -> DEGRADED because {degraded.reason}")
         elif degraded is None and self.is_degraded:
             self.is_degraded, self.since = False, wall_s()
             self._state_pace.ended(now)
-            if self._is_state_told:
+            if self._state_has_line:
                 delivered = metrics.records_delivered.value - self._delivered
                 were = "record was" if delivered == 1 else "records were"
                 failed = metrics.records_failed.value - self._failed
@@ -109,7 +109,7 @@ class Outages:
         if self._full_since is None:
             self._full_since = self._first_at
         records, tasks = gate.waiting_count - gate.waiting_tasks, gate.waiting_tasks + gate.ready_count
-        self._log.told(
+        self._log.warned_now(
             f"the buffer is full, and nothing has left it for {now - self._first_at:.1f} s: {readable(gate.held_bytes)} of"
             f" {readable(gate.limit_bytes)} of buffer_memory are taken; {records} records and {tasks} tasks wait for room, up"
             f" to {self._max_block_s:g} s (max_block_ms)"
@@ -134,14 +134,15 @@ class Outages:
                 del self._hanging[topic]
                 self._hanging_pace.ended(now)
                 self._log.announced(
-                    f"the serializer of topic {topic!r} has returned, after {now - since:.1f} s", topic=topic
+                    f"no record of topic {topic!r} waits for a slow serializer any more, after {now - since:.1f} s",
+                    topic=topic,
                 )
         if hanging and self._hanging_pace.passes(now) is not None:
             for topic, oldest in hanging.items():
                 self._hanging.setdefault(topic, oldest.waits_since())
             topic, oldest = next(iter(hanging.items()))
             others = f", and {len(hanging) - 1} more topics" if len(hanging) > 1 else ""
-            self._log.told(
+            self._log.warned_now(
                 f"a serializer has not returned for {now - oldest.waits_since():.1f} s: topic {topic!r}{others} waits for it,"
                 f" with {len(self._parking.topics[topic].waiting)} records",
                 topic=topic,

@@ -66,7 +66,7 @@ def test_a_trouble_that_lasts_is_told_at_once_then_after_5_s_and_each_time_after
 
 def test_the_end_of_a_trouble_is_a_warning_and_no_error_that_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
     log = StateLog("producer", client_id="web-1")
-    log.told("a batch has failed", topic="orders", error="NOT_ENOUGH_REPLICAS")
+    log.warned_now("a batch has failed", topic="orders", error="NOT_ENOUGH_REPLICAS")
     log.announced("batches do not fail any more", topic="orders")
     assert [record.getMessage() for record in caplog.records] == [
         "producer [web-1]: a batch has failed",

@@ -111,7 +111,7 @@ class TokenSource:
         self._tasks: set[asyncio.Task[None]] = set()  # only without an owner: a loop keeps weak references to tasks
         self._timer: asyncio.TimerHandle | None = None
         self._rests_until = 0.0  # on the loop's clock
-        self._slow_since: float | None = None  # a call is told to hang; on the loop's clock
+        self._slow_since: float | None = None  # loop time when the call began of which the log says that it hangs
 
     def owned(self, spawn: Spawn) -> TokenSource:
         """Return a source of the same provider's tokens for a client that ends its tasks; call `close` on it."""
@@ -171,24 +171,24 @@ class TokenSource:
             loop = asyncio.get_running_loop()
             if (rest_s := self._rests_until - loop.time()) > 0:
                 await asyncio.sleep(rest_s)
-            slow = loop.call_later(SLOW_S, self._tell_slow)
+            slow = loop.call_later(SLOW_S, self._warn_of_slow_call)
             outcome = self._judged(await self._answer())
         finally:
             if slow is not None:
                 slow.cancel()
-            self._tell_returned()
+            self._note_return()
             self._call = None
             if not call.done():
                 call.set_result(outcome)
         self._keep(outcome)
 
-    def _tell_slow(self) -> None:
+    def _warn_of_slow_call(self) -> None:
         self._slow_since = asyncio.get_running_loop().time() - SLOW_S
         left_s = 0.0 if self._kept is None else self._left_s(self._kept)
         then = f"the last token is used for {left_s:.0f} s more" if left_s > 0 else "no connection opens until it does"
-        self._log.told(f"has not returned for {SLOW_S:g} s: {then}")
+        self._log.warned_now(f"has not returned for {SLOW_S:g} s: {then}")
 
-    def _tell_returned(self) -> None:
+    def _note_return(self) -> None:
         since, self._slow_since = self._slow_since, None
         if since is not None and self._spawn is not None:  # else it was cancelled, as its client is closed
             self._log.announced(f"has returned, after {asyncio.get_running_loop().time() - since:.1f} s")

@@ -2,7 +2,7 @@
 
     BrokerFlusher, an attempt failed -> note        the housekeeping, each half second -> tell -> the log
 
-The flusher notes; nothing is written inside a state change. A trouble is a pair of topic and error code. It is told when a
+The flusher notes; nothing is written inside a state change. A trouble is a pair of topic and error code. It has a line when a
 batch has failed for the second time, then after 5, 10, 20, 40 and 60 seconds if attempts still fail. It is over when no
 partition has it any more: a batch was acknowledged, or there is nothing left to send.
 """
@@ -20,11 +20,11 @@ from aiokprod.wire.codes import name_of
 NAMED: Final = 3
 """Lines about topics that the same tick may write; the other topics share one line."""
 MOST: Final = 256
-"""Troubles that are kept; later ones are not told."""
+"""Troubles that are kept; later ones have no lines."""
 REMEMBERED_S: Final = 120.0
-"""Seconds for which a trouble that is over keeps its pace: one that comes and goes is not told each time."""
+"""Seconds for which a trouble that is over keeps its pace: one that comes and goes has no line each time."""
 SECOND: Final = 2
-"""Failed attempts of a batch that are told; one alone is usual, when a partition gets another leader."""
+"""Failed attempts of a batch that lead to a line; one alone is usual, when a partition gets another leader."""
 
 HINTS: Final = {
     3: "see that the topic exists, and that its name is right",  # UNKNOWN_TOPIC_OR_PARTITION
@@ -56,7 +56,7 @@ class Trouble:
     """The failed attempts of one topic with one error code."""
 
     __slots__ = (
-        "began_at", "code", "failed", "failures", "is_second", "is_told", "last_at", "ledgers", "node", "pace",
+        "began_at", "code", "failed", "failures", "has_line", "is_second", "last_at", "ledgers", "node", "pace",
         "partition", "text", "topic",
     )  # fmt: skip
 
@@ -69,7 +69,7 @@ class Trouble:
         self.last_at = now
         self.failed = 0  # attempts since it began
         self.is_second = False  # a batch has failed twice since it began
-        self.is_told = False  # since it began
+        self.has_line = False  # since it began
         self.failures = 0  # of the batch that failed last, as the three below
         self.partition = -1
         self.node = -1
@@ -127,7 +127,7 @@ class FailingBatches:
             trouble = self._troubles[topic, code] = Trouble(topic, code, now)
         elif not trouble.ledgers:  # it was over
             trouble.began_at, trouble.failed = now, 0
-            trouble.is_second = trouble.is_told = False
+            trouble.is_second = trouble.has_line = False
         trouble.ledgers[partition] = ledger
         trouble.last_at = now
         trouble.partition, trouble.node, trouble.text, trouble.failures = partition, node, text, failures
@@ -160,14 +160,14 @@ class FailingBatches:
             if not trouble.ledgers:
                 if had:
                     trouble.pace.ended(now)
-                    if trouble.is_told:
+                    if trouble.has_line:
                         over.append(trouble)
                 elif now - trouble.last_at > REMEMBERED_S:
                     del self._troubles[key]
             elif trouble.is_second:
                 held = trouble.pace.passes(now)
                 if held is not None:
-                    trouble.is_told = True
+                    trouble.has_line = True
                     due.append((trouble, held))
         self._tell_due(log, due)
         self._tell_over(log, over, now)
@@ -176,7 +176,7 @@ class FailingBatches:
     def _tell_due(log: StateLog, due: Sequence[tuple[Trouble, str]]) -> None:
         for trouble, held in due[:NAMED]:
             failed = f" ({trouble.failed} failed attempts so far)" if held else ""
-            log.told(
+            log.warned_now(
                 trouble.line() + failed,
                 topic=trouble.topic,
                 partition=trouble.partition,
@@ -186,7 +186,7 @@ class FailingBatches:
         if len(due) > NAMED:
             last = due[-1][0]
             count = len(due) - NAMED
-            log.told(
+            log.warned_now(
                 f"batches of {count} more {'topic' if count == 1 else 'topics'} fail and are sent again, as those of"
                 f" {last.topic!r}: the last attempt, to broker {last.node}, {last.text}: {hint_of(last.code, last.topic)}",
                 broker=last.node,
