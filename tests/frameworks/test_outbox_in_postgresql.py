@@ -37,7 +37,8 @@ BINARIES = binaries()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        BINARIES is None and not os.environ.get("AIOKPROD_REQUIRE_POSTGRES"), reason="PostgreSQL is not installed"
+        BINARIES is None and not os.environ.get("AIOKPROD_REQUIRE_POSTGRES"),
+        reason="PostgreSQL is not installed; AIOKPROD_REQUIRE_POSTGRES=1 makes this an error",
     ),
 ]
 
