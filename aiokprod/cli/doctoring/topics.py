@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -33,6 +34,10 @@ from aiokprod.wire.messages.metadata import (
 WRITE: Final = 4
 """the bit of AclOperation WRITE in a topic's authorized operations (KIP-430)"""
 NOT_TOLD: Final = -(2**31)
+STARTING: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""Answers of a broker that has just started: it asks the controller for its next producer ids."""
+TRIES: Final = 15
+PAUSE_S: Final = 0.2
 Options = Mapping[str, DescribeConfigsResourceResult]
 
 
@@ -176,6 +181,11 @@ async def of_identity(admin: TopicAdmin) -> list[Finding]:
     if not admin.config.idempotent or admin.config.transactional_id is not None:
         return []
     answer: InitProducerIdResponse = await admin.ask(InitProducerIdRequest(transactional_id=None))
+    for _ in range(TRIES):
+        if answer.error_code not in STARTING:
+            break
+        await asyncio.sleep(PAUSE_S)
+        answer = await admin.ask(InitProducerIdRequest(transactional_id=None))
     if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return [
             Finding(

@@ -587,6 +587,12 @@ def test_no_producer_id_is_given(cluster: MockCluster) -> None:
     assert "UNKNOWN_SERVER_ERROR" in told.text
 
 
+def test_a_broker_that_has_just_started_is_asked_again_for_a_producer_id(cluster: MockCluster) -> None:
+    starting = cluster.fail_next("InitProducerId", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=2)
+    assert examine(cluster.bootstrap_servers).status == 0
+    assert starting.hits == 2
+
+
 def test_a_broker_stops_answering_while_it_is_examined(cluster: MockCluster) -> None:
     cluster.drop_answer("InitProducerId", times=None)
     check(examine(cluster.bootstrap_servers), "cluster", f"{NOT_HERE}: restart the broker that is named")
