@@ -60,6 +60,7 @@ class WaitsFor(Enum):
     WINDOW = "an answer to an earlier request"
     SOCKET = "the socket to take bytes"
     EARLIER_BATCHES = "earlier batches of the partition"
+    OUTCOMES = "the outcomes of records that expire, or are purged"
     COMPRESSION = "its compression"
     TURN = "its turn"
     """nothing stands in its way: it goes with the next request"""
@@ -188,6 +189,7 @@ class ObstacleKind(Enum):
     DRAINING = "draining"
     SLOW_BROKER = "slow broker"
     SERIALIZER = "serializer"
+    LATE = "records are late"
     HELD = "held"
 
 

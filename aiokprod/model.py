@@ -142,6 +142,6 @@ class Health:
     transaction: str | None = None
     """the state of the transactional id: "ready", "open", "committing", ...; None without one, and before the start"""
     reason: str | None = None
-    """why the state is DEGRADED or FAILED; None in all other states"""
+    """why the state is DEGRADED or FAILED, or why a producer that is READY is not `ready`; else None"""
     last_error_at: float | None = None
     """when `last_error` happened last, in seconds since 1970; None if there is none"""

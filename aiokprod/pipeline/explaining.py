@@ -13,11 +13,10 @@ from typing import Final, TypeVar
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.explanation import Explanation, Obstacle, ObstacleKind, ProducerExplanation, WaitsFor, readable
-from aiokprod.logs import StateLog, printable
+from aiokprod.logs import printable
 from aiokprod.model import Health
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
-from aiokprod.pipeline.inspection import newest_error
-from aiokprod.pipeline.partition.parked_record import Waits
+from aiokprod.pipeline.inspection import UNREACHABLE_S, unreachable_text
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
@@ -38,7 +37,6 @@ T = TypeVar("T")
 def explain(
     parking: Parking,
     client: ClusterClient,
-    log: StateLog,
     health: Health,
     transaction_trouble: str,
     obstacles: Sequence[Obstacle],
@@ -50,7 +48,6 @@ def explain(
     Args:
         parking: of the pipeline.
         client: of the pipeline.
-        log: of the producer.
         health: of the producer.
         transaction_trouble: what went wrong with the last request to a coordinator; empty if nothing.
         obstacles: behind the parking, and those of the producer's life.
@@ -58,12 +55,14 @@ def explain(
         now: loop time.
     """
     gate = parking.gate
-    found = [*obstacles, *_of_cluster(client, log), *_of_parking(parking, now)]
+    found = [*obstacles, *_of_cluster(client), *_of_parking(parking, now)]
     if health.live and health.transaction is not None and health.transaction not in QUIET_STATES:
         trouble = f": {transaction_trouble}" if transaction_trouble else ""
         found.append(
             Obstacle(kind=ObstacleKind.TRANSACTION, text=f"the transactional id is {health.transaction}{trouble}")
         )
+    if not found and health.reason is not None:
+        found.append(Obstacle(kind=ObstacleKind.LATE, text=health.reason))  # what health() knows, explain() says
     found.sort(key=_severity)
     dispatchers = _dispatchers(parking)
     return ProducerExplanation(
@@ -118,16 +117,13 @@ def _oldest(dispatchers: Sequence[TopicDispatcher]) -> Explanation | None:
     return None
 
 
-def _of_cluster(client: ClusterClient, log: StateLog) -> list[Obstacle]:
-    """Return that no broker can be reached, if it is so."""
+def _of_cluster(client: ClusterClient) -> list[Obstacle]:
+    """Return that no broker answers, if it is so."""
     failing_s = client.failing_s
-    is_known = bool(client.snapshot.brokers)
-    if client.brokers_connected or (is_known and failing_s is None):
-        return []
-    since = "" if failing_s is None else f" for {failing_s:.1f} s"
-    last = newest_error(client, log)
-    why = f": {printable(last[1])}" if last else ""
-    return [Obstacle(kind=ObstacleKind.UNREACHABLE, text=f"no broker has answered{since}{why}")]
+    if client.brokers_connected and (failing_s is None or failing_s < UNREACHABLE_S):
+        return []  # it may be one of them that does not: `of_brokers` says which
+    text = unreachable_text(client)
+    return [] if text is None else [Obstacle(kind=ObstacleKind.UNREACHABLE, text=text)]
 
 
 def _of_parking(parking: Parking, now: float) -> list[Obstacle]:
@@ -149,9 +145,9 @@ def _of_parking(parking: Parking, now: float) -> list[Obstacle]:
         if oldest is None:
             continue
         waited_s = now - oldest.waits_since()
-        if oldest.waits is Waits.METADATA or oldest.waits is Waits.PARTITION:
+        if oldest.waits is WaitsFor.METADATA or oldest.waits is WaitsFor.PARTITION:
             unknown.append((dispatcher, waited_s))
-        elif oldest.waits is Waits.SERIALIZER and waited_s > SLOW_S:
+        elif oldest.waits is WaitsFor.SERIALIZER and waited_s > SLOW_S:
             serializing.append((dispatcher, waited_s))
     for dispatcher, waited_s in unknown[:NAMED]:
         why = f": {parking.why_unknown(dispatcher.topic)}"
@@ -202,23 +198,20 @@ def of_partitions(queues: Iterable[PartitionQueue], now: float) -> list[Obstacle
     """Return what holds up partitions whose records go to no broker at the moment."""
     held: dict[ObstacleKind, list[PartitionQueue]] = {}
     for queue in queues:
-        ledger = queue.ledger
-        if not ledger.entries:
-            continue
-        if not ledger.flowing:
-            kind = ObstacleKind.DRAINING
-        elif queue.node < 0:
-            kind = ObstacleKind.NO_LEADER
-        elif ledger.not_before > now:
-            kind = ObstacleKind.RETRYING
-        elif ledger.idempotent and ledger.identity is None and not ledger.transactional:
-            kind = ObstacleKind.PRODUCER_ID
-        else:
-            continue
-        held.setdefault(kind, []).append(queue)
+        waits_for = queue.held_by(now)
+        kind = None if waits_for is None else OF_PARTITIONS.get(waits_for)
+        if kind is not None:
+            held.setdefault(kind, []).append(queue)
     return [_of_held(kind, those) for kind, those in held.items()]
 
 
+OF_PARTITIONS: Final = {
+    WaitsFor.CHASER: ObstacleKind.DRAINING,
+    WaitsFor.LEADER: ObstacleKind.NO_LEADER,
+    WaitsFor.BACKOFF: ObstacleKind.RETRYING,
+    WaitsFor.PRODUCER_ID: ObstacleKind.PRODUCER_ID,
+}
+"""Not of a transaction: one obstacle for the whole id says what it waits for."""
 TEXTS: Final = {
     ObstacleKind.DRAINING: "waits for the answers to what is in flight, then sends again in order",
     ObstacleKind.NO_LEADER: "has no leader",

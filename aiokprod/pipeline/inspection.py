@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiokprod.cluster.client import ClusterClient
-from aiokprod.explanation import Explanation
+from aiokprod.explanation import Explanation, readable
 from aiokprod.logs import LINE_LIMIT, StateLog, printable
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
@@ -62,23 +62,39 @@ def degradation(
     oldest_s = None if oldest is None else now - oldest[0]
     failing_s = client.failing_s
     late_s = settings.linger_s + min(LATE_S, settings.request_timeout_s)
-    for_s = degraded_for_s(bool(client.snapshot.brokers), failing_s, oldest_s, late_s)
+    is_known = bool(client.snapshot.brokers)
+    for_s = degraded_for_s(is_known, failing_s, oldest_s, late_s)
     if unknown_s is not None:
         for_s = unknown_s if for_s is None else max(for_s, unknown_s)
     if for_s is None:
         return None
-    trouble = client.trouble
-    last = f": {trouble[1]}" if trouble is not None else ""
-    if not client.snapshot.brokers:
-        reason = f"no broker was reached yet{last}"
-    elif failing_s is not None and failing_s >= UNREACHABLE_S:
-        reason = f"no broker has answered for {failing_s:.1f} s{last}"
+    unreachable = unreachable_text(client)
+    if unreachable is not None and (not is_known or (failing_s is not None and failing_s >= UNREACHABLE_S)):
+        reason = unreachable
     elif unknown_s is not None:
         why = f": {transaction_trouble}" if transaction_trouble else ""
         reason = f"it is not known how the last transaction ended, so none can begin{why}"
     else:
         reason = _why_late(oldest, failing, now)
     return Degradation(for_s, reason)
+
+
+def unreachable_text(client: ClusterClient) -> str | None:
+    """Return that no broker answers, with the last error; None: one has answered, or none was asked yet. From any thread."""
+    failing_s, trouble = client.failing_s, client.trouble
+    last = f": {printable(trouble[1])}" if trouble is not None else ""
+    if not client.snapshot.brokers:
+        since = "" if failing_s is None else f", for {failing_s:.1f} s"
+        return f"no broker was reached yet{since}{last}"
+    return None if failing_s is None else f"no broker has answered for {failing_s:.1f} s{last}"
+
+
+def _why_not_now(client: ClusterClient, parking: Parking) -> str | None:
+    """Return why a record that is sent now would have to wait; None: it would go."""
+    gate = parking.gate
+    if gate.waiting_count or gate.held_bytes >= gate.limit_bytes:
+        return f"the buffer is full: {readable(gate.held_bytes)} of {readable(gate.limit_bytes)} of buffer_memory are taken"
+    return None if client.brokers_connected else unreachable_text(client)
 
 
 def _why_late(
@@ -170,9 +186,10 @@ def health(
             since = max(since, wall_s() - (0.0 if degraded is None else degraded.for_s))
         if degraded is not None:
             state, reason = ProducerState.DEGRADED, printable(degraded.reason, LINE_LIMIT)
-    would_go = not gate.waiting_count and gate.held_bytes < gate.limit_bytes
-    if client.failing_s is not None and not client.brokers_connected:
-        would_go = False
+    is_ready = state is ProducerState.READY
+    if is_ready:
+        reason = _why_not_now(client, parking)
+        is_ready = reason is None
     last = newest_error(client, log, transaction_log)
     trouble = failing.newest()
     if trouble is not None:
@@ -181,7 +198,7 @@ def health(
             last = (at, printable(trouble.line(), LINE_LIMIT))
     return Health(
         state=state,
-        ready=state is ProducerState.READY and would_go,
+        ready=is_ready,
         live=failure is None,
         since=since,
         brokers_connected=client.brokers_connected,

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiokprod.explanation import readable
+from aiokprod.explanation import WaitsFor, readable
 from aiokprod.logs import Pace, StateLog
 from aiokprod.metrics import Metrics, Number
 from aiokprod.pipeline.inspection import UNREACHABLE_S, Degradation
 from aiokprod.pipeline.partition.failing import FailingBatches
-from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.wall_clock import wall_s
 
@@ -123,7 +123,7 @@ class Outages:
                 oldest = dispatcher.oldest()
                 if (
                     oldest is not None
-                    and oldest.waits is Waits.SERIALIZER
+                    and oldest.waits is WaitsFor.SERIALIZER
                     and now - oldest.waits_since() >= SERIALIZER_S
                 ):
                     hanging[topic] = oldest

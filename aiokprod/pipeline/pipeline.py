@@ -25,7 +25,7 @@ from aiokprod.errors import (
     ProducerFencedError,
     UndeliveredAtCloseError,
 )
-from aiokprod.explanation import Obstacle, ProducerExplanation
+from aiokprod.explanation import Obstacle, ProducerExplanation, WaitsFor
 from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -40,7 +40,7 @@ from aiokprod.pipeline.inspection import Degradation, degradation, health, keep_
 from aiokprod.pipeline.outages import Outages
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.flushes import Flushes
-from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.watch import Watch
@@ -244,8 +244,8 @@ class Pipeline:
         if not isinstance(error, ProducerClosedError):
             return error
         # It was accepted, so it is not refused now: it fails as those do that have a partition.
-        why, cause = f"it was {record.waits.value}", None
-        if record.waits in (Waits.METADATA, Waits.PARTITION):
+        why, cause = f"it was waiting for {record.waits.value}", None
+        if record.waits in (WaitsFor.METADATA, WaitsFor.PARTITION):
             cause = self.parking.unknown_topic(record.topic, self.loop.time() - record.sent_at)
             why = cause.message
         error = UndeliveredAtCloseError(
@@ -447,7 +447,6 @@ class Pipeline:
         return explain(
             self.parking,
             self.client,
-            self._log,
             self.health(state, since),
             "" if transactor is None else transactor.trouble,
             [*obstacles, *self.backend.obstacles(now)],

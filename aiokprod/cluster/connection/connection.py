@@ -29,6 +29,7 @@ from aiokprod.cluster.connection.hang_up import HangUp, ended_by_broker, for_one
 from aiokprod.cluster.connection.throttle import Throttle
 from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import ConnectionLostError, ProtocolError
+from aiokprod.explanation import WaitsFor
 from aiokprod.forms import mypyc_attr
 from aiokprod.liveness import Stall
 from aiokprod.logs import StateLog
@@ -39,6 +40,10 @@ from aiokprod.wire.versions import ApiVersions
 
 READ_BYTES: Final = 64 * 1024
 """read from the socket at once"""
+# As names of this module: an enum's member costs a look-up in its class each time.
+CONNECTION: Final = WaitsFor.CONNECTION
+THROTTLE: Final = WaitsFor.THROTTLE
+SOCKET: Final = WaitsFor.SOCKET
 
 
 class ConnectionState(Enum):
@@ -174,9 +179,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._cause is None and transport is not None and not transport.is_closing()
 
     @property
+    def waits_for(self) -> WaitsFor | None:
+        """The thing that a request should wait for before it is written here; None: nothing. From any thread."""
+        if self._is_retired or not self.is_open:
+            return CONNECTION  # another one
+        if self._throttle.is_on:
+            return THROTTLE  # KIP-219 (faults: P25)
+        return SOCKET if self._is_paused else None  # faults: N5
+
+    @property
     def is_writable(self) -> bool:
         """Return whether requests should be sent: the connection is open, not throttled, and the transport keeps up."""
-        return not self._is_paused and not self._throttle.is_on and not self._is_retired and self.is_open
+        return self.waits_for is None
 
     @property
     def in_flight(self) -> int:

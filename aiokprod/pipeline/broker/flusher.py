@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.connection.connection import BrokerConnection, ConnectionListener
@@ -48,6 +49,9 @@ PRODUCE = ProduceRequest.API_KEY
 LAST_VERSION_BY_NAME = 12  # from 13 on Produce names topics by id
 
 LAST_OFFSET = 2**63 - 1
+
+CONNECTION: Final = WaitsFor.CONNECTION
+WINDOW: Final = WaitsFor.WINDOW
 
 OutcomeKey = tuple[str | bytes, int]
 """Topic (its name, or its id from version 13 on) and partition, by which an answer names what was sent."""
@@ -152,20 +156,29 @@ class BrokerFlusher(ConnectionListener):
                 raise
 
     # ------------------------------------------------------------------ writing
+    def waits_for(self) -> WaitsFor | None:
+        """Return what the next request waits for; None: it can be written, if there is work. From any thread."""
+        connection = self.connection
+        if connection is None:
+            return CONNECTION
+        held = connection.waits_for
+        if held is not None:
+            return held
+        return WINDOW if connection.in_flight >= self._settings.requests_in_flight else None
+
     def _pump(self, urgent: bool) -> None:
         """Write requests as long as there is a window and work."""
         if self._ended:
             return
-        connection = self.connection
-        if connection is None or not connection.is_open:
-            # One that is closing is as good as none, though its `lost` may come a turn later (see `chase`).
+        if not self._is_connected():
             if self.aggregator.has_work():
                 self._dial()
             return
         settings = self._settings
-        # `is_writable` is False while the broker throttles us (KIP-219, faults: P25) or the transport is full (faults: N5).
-        # Records stay in their batches meanwhile, where they can still be recalled or expire unsent.
-        while connection.is_writable and connection.in_flight < settings.requests_in_flight:
+        # Records stay in their batches as long as something is waited for: there they can still be recalled or expire unsent.
+        while self.waits_for() is None:
+            connection = self.connection
+            assert connection is not None
             self._effects.begin()  # our ledgers are walked: what sends meanwhile is put off
             try:
                 taken = self.aggregator.collect(
@@ -179,6 +192,11 @@ class BrokerFlusher(ConnectionListener):
             request = self._write(connection, taken)
             if request is not None and settings.acks == 0:
                 self._unanswered(request)
+
+    def _is_connected(self) -> bool:
+        """Return whether there is a connection. One that is closing is as good as none: its `lost` may come a turn later."""
+        # One that is retired counts: what is in flight there is answered before another one is dialled.
+        return self.connection is not None and self.connection.is_open
 
     def _dial(self) -> None:
         """Take a connection that is open, or have one dialled, which ends in `attach`."""
@@ -552,28 +570,28 @@ class BrokerFlusher(ConnectionListener):
 
     # ------------------------------------------------------------------ explaining
     def wait_here(self, now: float) -> Wait | None:
-        """Return why no request can be written at the moment; None: one can. From any thread."""
-        connection, node = self.connection, self.node_id
-        if connection is None or not connection.is_open:
+        """Return the words for what the next request waits for (`waits_for`); None: nothing. From any thread."""
+        connection, held, node = self.connection, self.waits_for(), self.node_id
+        if held is None:
+            return None
+        if held is CONNECTION or connection is None:
             dial = self._client.dial_state(node)
             last = f": {dial.last_error}" if dial.last_error else ""
             is_due = dial.next_dial_at > now
             return Wait(
-                WaitsFor.CONNECTION,
+                CONNECTION,
                 f"broker {node} is {'not connected' if is_due or not dial.is_pending else 'being connected'}{last}",
                 self.since,
                 dial.next_dial_at if is_due else -1.0,
                 node,
             )
-        if connection.muted_until > now:
+        if held is WaitsFor.THROTTLE:
             why = f"broker {node} has throttled the producer"
-            return Wait(WaitsFor.THROTTLE, why, connection.last_used, connection.muted_until, node)
-        if connection.in_flight >= self._settings.requests_in_flight:
+            return Wait(held, why, connection.last_used, connection.muted_until, node)
+        if held is WINDOW:
             why = f"broker {node} owes answers to {connection.in_flight} requests, as many as may be in flight"
-            return Wait(WaitsFor.WINDOW, why, connection.head_since, broker=node)
-        if not connection.is_writable:
-            return Wait(WaitsFor.SOCKET, f"broker {node} takes bytes slower than they come", self.since, broker=node)
-        return None
+            return Wait(held, why, connection.head_since, broker=node)
+        return Wait(held, f"broker {node} takes bytes slower than they come", self.since, broker=node)
 
     def end(self) -> None:
         """Stop writing: the producer closes."""

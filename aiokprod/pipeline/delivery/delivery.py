@@ -31,22 +31,6 @@ from aiokprod.pipeline.delivery.waiter import DoneCallback, Listener, SharedCall
 from aiokprod.record_metadata import RecordMetadata
 
 
-class DeliveryState:
-    """The stage of a record, and the reason why it waits there: `stage` is for programs, `str()` for people."""
-
-    __slots__ = ("stage", "why")
-
-    def __init__(self, stage: str, why: str = "") -> None:
-        self.stage = stage
-        self.why = why
-
-    def __str__(self) -> str:
-        return f"{self.stage}: {self.why}" if self.why else self.stage
-
-    def __repr__(self) -> str:
-        return f"<DeliveryState {self}>"
-
-
 class RecordHolder:
     """The holder of a Delivery's record: a batch, or a parked record. Only classes of the hot path derive from it."""
 
@@ -102,10 +86,6 @@ class RecordHolder:
 
     def withdraw(self, index: int, error: AiokprodError) -> bool:
         """Fail the record with this error if it has not been stamped; False: it has been, or has its outcome."""
-        raise AssertionError("abstract")
-
-    def describe(self, index: int) -> DeliveryState:
-        """Return the stage of the record."""
         raise AssertionError("abstract")
 
     def explain(self, index: int) -> Explanation:
@@ -238,11 +218,6 @@ class Delivery:
     def _show(self, error: AiokprodError) -> AiokprodError:
         self._watched().shown = ref(error)
         return error
-
-    @property
-    def state(self) -> DeliveryState:
-        """The current stage of the record, and the reason why it waits."""
-        return self._holder.describe(self._index)
 
     def explain(self) -> Explanation:
         """Return where the record is, what it waits for, since when, and what happened to it; see docs/explain.md.
@@ -515,7 +490,11 @@ class Delivery:
         return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
 
     def __repr__(self) -> str:
-        return f"<Delivery {'cancelled' if self.cancelled() else self.state}>"
+        if self.cancelled():
+            return "<Delivery cancelled>"
+        told = self.explain()
+        waits = f"why={told.why!r}" if told.waits_for is None else f"waits for {told.waits_for.value}"
+        return f"<Delivery {told.topic!r} {told.place.value}, {waits}>"
 
 
 # ---------------------------------------------------------------------- what else the pipeline asks of Deliveries

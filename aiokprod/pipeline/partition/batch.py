@@ -28,7 +28,7 @@ from aiokprod.errors import AiokprodError
 from aiokprod.explanation import Event, EventKind, Explanation, Place
 from aiokprod.hooks import Server
 from aiokprod.model import TimestampType
-from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.delivery.waiter import DoneCallback, SharedCallback
 from aiokprod.pipeline.partition.kept_records import KeptRecords
 from aiokprod.pipeline.partition.outcomes import BatchOutcomes, Claim, Range, Segment
@@ -78,10 +78,6 @@ class BatchOwner:
         """Take an unstamped record out and fail it; False if it has been stamped."""
         raise AssertionError("abstract")
 
-    def describe(self, batch: ProducerBatch) -> DeliveryState:
-        """Return where the batch is."""
-        raise AssertionError("abstract")
-
     def explain(self, batch: ProducerBatch, index: int) -> Explanation:
         """Return where a record without an outcome is, and why."""
         raise AssertionError("abstract")
@@ -117,9 +113,6 @@ class SettledOwner(BatchOwner):
 
     def withdraw(self, batch: ProducerBatch, index: int, error: AiokprodError) -> bool:
         return False
-
-    def describe(self, batch: ProducerBatch) -> DeliveryState:
-        return DeliveryState("settled")
 
     def explain(self, batch: ProducerBatch, index: int) -> Explanation:
         # Asked by another thread while the loop settled the batch, which has the outcome by now.
@@ -641,19 +634,6 @@ class ProducerBatch(BatchOutcomes):
     def withdraw(self, index: int, error: AiokprodError) -> bool:
         error.topic, error.partition = self.owner.topic, self.owner.partition
         return self.owner.withdraw(self, index, error)
-
-    def describe(self, index: int) -> DeliveryState:
-        segment = self.segment_of(index)
-        if segment is None:
-            return self.owner.describe(self)
-        if segment.error is None:
-            return DeliveryState(
-                "delivered",
-                f"offset {segment.base_offset + index - segment.first}"
-                if segment.base_offset >= 0
-                else "offset unknown",
-            )
-        return DeliveryState("failed", type(segment.error).__name__)
 
     def happened(self, happening: Happening) -> None:
         """Note something for explanations. Only where something goes wrong, or takes long: never per record."""

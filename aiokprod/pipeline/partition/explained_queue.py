@@ -18,9 +18,21 @@ from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.partition.timeline import SHORTEST_TOLD_S, Happening, Timeline, merged, note, time_of
 from aiokprod.pipeline.partition.waits import Wait, batches_ahead, ledger_wait
+from aiokprod.pipeline.wall_clock import wall_ms
 
 TRIES: Final = 5
 """Looks at entries that the loop changes at the same time."""
+OF_PARTITIONS: Final = frozenset(
+    {
+        WaitsFor.TRANSACTION,
+        WaitsFor.CHASER,
+        WaitsFor.LEADER,
+        WaitsFor.BACKOFF,
+        WaitsFor.OUTCOMES,
+        WaitsFor.PRODUCER_ID,
+    }
+)
+"""What holds up every record of a partition that is not in flight, whatever its broker does."""
 
 
 class ExplainedQueue(RecordQueue):
@@ -44,8 +56,16 @@ class ExplainedQueue(RecordQueue):
     _asked_at: float
     """when it asked for a producer id"""
 
-    def _transaction_wait(self, sent_at: float) -> Wait | None:
-        """Return what the transaction waits for before its first batch may go; None: nothing."""
+    def next(self, now: float, now_ms: int, urgent: bool) -> Entry | WaitsFor | None:
+        """Return the batch that may go now, or what the partition waits for; None: no batch is left to send."""
+        raise AssertionError("abstract")
+
+    def _lingers(self, batch: ProducerBatch, now: float, urgent: bool) -> bool:
+        """Return whether the open batch waits for more records."""
+        raise AssertionError("abstract")
+
+    def _transaction_state(self) -> str:
+        """Return the state of the transactional id, in words; empty without one."""
         raise AssertionError("abstract")
 
     def _broker_wait(self, node: int, now: float) -> Wait | None:
@@ -197,25 +217,39 @@ class ExplainedQueue(RecordQueue):
                 return part
         return None
 
+    def held_by(self, now: float) -> WaitsFor | None:
+        """Return what the partition as a whole waits for, before its broker is asked; None: nothing. From any thread."""
+        found = self._next(now)
+        if found is WaitsFor.PRODUCER_ID and self._transaction_state():
+            return WaitsFor.TRANSACTION  # which brings the producer id
+        return found if isinstance(found, WaitsFor) and found in OF_PARTITIONS else None
+
+    def _next(self, now: float) -> Entry | WaitsFor | None:
+        for _ in range(TRIES):
+            try:
+                return self.next(now, wall_ms(), True)
+            except RuntimeError:  # another thread than that of the loop asks, and the loop has changed the entries
+                continue
+        return None
+
     def _wait_of(self, batch: ProducerBatch, entry: Entry | None, sent_at: float, now: float) -> Wait:
-        """Return what a record of this batch waits for: what its stages would ask for, in their order."""
+        """Return the words for what a record of this batch waits for. `next` and the flusher have decided it."""
         ledger, node = self.ledger, self.node
         if entry is not None and entry.is_flying:
             return self._wait_for_answer(entry, now)
-        in_transaction = self._transaction_wait(sent_at)
-        if in_transaction is not None:
-            return in_transaction
-        last = self.texts.last_failure()
-        found = ledger_wait(ledger, now, self._chased_at, self._led_since, self._asked_at, last)
-        if found is not None:
-            return found
+        held = self.held_by(now)
+        if held is WaitsFor.TRANSACTION:
+            return Wait(held, f"the transactional id is {self._transaction_state()}", sent_at)
+        if held is not None:
+            last = self.texts.last_failure()
+            return ledger_wait(held, ledger, self._chased_at, self._led_since, self._asked_at, last)
         at_broker = self._broker_wait(node, now)
         if at_broker is not None and at_broker.waits_for is not WaitsFor.WINDOW:
             return at_broker
         if entry is not None and entry is self.compressing:
             return Wait(WaitsFor.COMPRESSION, "a thread compresses the batch", sent_at, broker=node)
-        lingers_until = batch.opened_at + self._settings.linger_s
-        if batch is self.open_batch and now < lingers_until and not batch.is_urgent:
+        if batch is self.open_batch and self._lingers(batch, now, True):
+            lingers_until = batch.opened_at + self._settings.linger_s
             return Wait(WaitsFor.LINGER, f"{batch.size_bytes} bytes are in the batch", sent_at, lingers_until, node)
         if at_broker is not None:
             return at_broker

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
+from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline.partition.batch import ProducerBatch
 from aiokprod.pipeline.partition.first_ack_guard import FirstAckGuard
 from aiokprod.pipeline.partition.leadership import Leadership
@@ -39,6 +41,14 @@ LAST_EPOCH = 32767
 IDLE_S = 1.0  # R5.2: so long without an acknowledgement, and the guard is up again
 NO_LIMIT = 2**31
 AGE_MS = 12 * 3600 * 1000  # R5.3: half of the time after which a broker forgets a producer (broker: 1.12)
+
+# As names of this module: an enum's member costs a look-up in its class each time.
+CHASER: Final = WaitsFor.CHASER
+LEADER: Final = WaitsFor.LEADER
+BACKOFF: Final = WaitsFor.BACKOFF
+OUTCOMES: Final = WaitsFor.OUTCOMES
+PRODUCER_ID: Final = WaitsFor.PRODUCER_ID
+EARLIER_BATCHES: Final = WaitsFor.EARLIER_BATCHES
 
 __all__ = [
     "Abort",
@@ -204,26 +214,35 @@ class Ledger:
         entries.remove(entry)
 
     # ------------------------------------------------------------------ taking (R5)
-    def candidate(self, now: float, now_ms: int) -> Entry | None:
-        """Return the batch that `take` would take, not stamped; of one that is too large the first part, cut off now."""
-        if not self.flowing or self.leadership.node < 0 or now < self.not_before or not self.entries:
+    def next(self, now: float, now_ms: int) -> Entry | WaitsFor | None:
+        """Return the batch that may go now, or what the partition waits for; None: no batch is left to send.
+
+        It changes nothing, and explanations ask it as the sender does: from any thread.
+        """
+        if not self.entries:
             return None
+        if not self.flowing:
+            return CHASER
+        if self.leadership.node < 0:
+            return LEADER
+        if now < self.not_before:
+            return BACKOFF
         if self.is_cut:
-            return None
+            return OUTCOMES
         if self.idempotent and self.identity is None:
-            return None
+            return PRODUCER_ID
         in_doubt = self._in_doubt()
         # In doubt the broker has just shown its state by a 45, and only batches that it may have already follow (R7).
         places = self.window if in_doubt else self._span(now, now_ms)
         has_limit = self.size_limit.batch_bytes > 0
         for position, entry in enumerate(self.entries):
             if not places:
-                return None
+                return EARLIER_BATCHES
             state = entry.state
             if state is DEAD and not entry.is_ambiguous:
                 # Its numbers are free. Sent past it, the next batch would leave a gap, and get 45 (broker: 3.1, faults: I8):
                 # wait until nothing is in flight, and close up.
-                return None
+                return EARLIER_BATCHES
             if in_doubt and (state is ASKED or state is ACKED):
                 # It was answered, so it takes no place: parts of a split batch may be more than the window, and the last of
                 # them has to be asked. Not in front of a batch that may go again: the broker remembers the window only.
@@ -231,17 +250,22 @@ class Ledger:
             places -= 1
             if not entry.is_open_ended or entry.is_flying:
                 if self._is_old(entry, now_ms):
-                    return None  # the broker may forget this producer right behind this batch (R5.4)
+                    return EARLIER_BATCHES  # the broker may forget this producer right behind this batch (R5.4)
                 if has_limit and self._is_trial(entry):
-                    return None  # refused, it would be refused with all that is sent behind it
+                    return EARLIER_BATCHES  # refused, it would be refused with all that is sent behind it
                 continue
             if position and self._is_old(entry, now_ms):
-                return None  # the broker may forget the batches in front while their answers are due (R5.4)
+                return EARLIER_BATCHES  # the broker may forget the batches in front while their answers are due (R5.4)
             if in_doubt and not entry.is_stamped:
                 # With fresh numbers behind a doubtful head it could be accepted by a broker that lost the head: a gap.
-                return None
-            return self._to_size(entry) if has_limit else entry
+                return EARLIER_BATCHES
+            return entry
         return None
+
+    def candidate(self, now: float, now_ms: int) -> Entry | None:
+        """Return the batch that `take` would take, not stamped; of one that is too large the first part, cut off now."""
+        found = self.next(now, now_ms)
+        return self.to_size(found) if isinstance(found, Entry) else None
 
     def take(self, now: float, now_ms: int) -> Entry | None:
         """Return the next batch to write, stamped; the caller writes it in the same synchronous step."""
@@ -682,8 +706,10 @@ class Ledger:
             return True
         return False
 
-    def _to_size(self, entry: Entry) -> Entry:
-        """Return the batch, or a first part of it if it is larger than the broker takes."""
+    def to_size(self, entry: Entry) -> Entry:
+        """Return the batch, or a first part of it, cut off now, if it is larger than the broker takes."""
+        if not self.size_limit.batch_bytes:
+            return entry
         # Never of an ambiguous one: a broker that has the whole answers 45 to its parts (broker: 2.5, faults: I11, I12).
         if entry.is_ambiguous or entry.count < 2 or entry.size_bytes() <= self.size_limit.batch_bytes:
             return entry

@@ -10,32 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from enum import Enum
-from typing import Final
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.model import Record
-from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState, RecordHolder
+from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder
 from aiokprod.pipeline.partition.timeline import Waited, note, waits_told
 from aiokprod.record_metadata import RecordMetadata
-
-
-class Waits(Enum):
-    """The things a parked record waits for, in the order in which it comes to wait for them."""
-
-    SERIALIZER = "waiting for its serializer"
-    ROOM = "waiting for room"
-    METADATA = "waiting for metadata"
-    PARTITION = "waiting for its partition to exist"
-
-
-OF_EXPLANATIONS: Final = {
-    Waits.SERIALIZER: WaitsFor.SERIALIZER,
-    Waits.ROOM: WaitsFor.ROOM,
-    Waits.METADATA: WaitsFor.METADATA,
-    Waits.PARTITION: WaitsFor.PARTITION,
-}
 
 
 class ParkedRecord(RecordHolder):
@@ -99,7 +80,7 @@ class ParkedRecord(RecordHolder):
         self.generation = generation
         self.fail = fail
         self.reason = reason  # says why it waits, in words; None once it has failed
-        self.waits = Waits.ROOM
+        self.waits = WaitsFor.ROOM  # or SERIALIZER, METADATA, PARTITION
         self.asked = 0  # number of the Metadata request whose answer it waits for
         self.in_line = False  # at the gate
         self.is_waiting = False  # counted in the gate's waiting bytes
@@ -147,12 +128,6 @@ class ParkedRecord(RecordHolder):
         self.fail(self, error)
         return True
 
-    def describe(self, index: int) -> DeliveryState:
-        if self.failure is not None:
-            return DeliveryState("failed", type(self.failure).__name__)
-        what = f"waiting for partition {self.partition} to exist" if self.waits is Waits.PARTITION else self.waits.value
-        return DeliveryState("parked", f"{what}, topic {self.topic}")
-
     # ------------------------------------------------------------------ explaining
     def waits_since(self) -> float:
         """Return when it began to wait for what it waits for (loop time)."""
@@ -160,7 +135,7 @@ class ParkedRecord(RecordHolder):
 
     def waited(self, now: float) -> Waited:
         """Return what it has waited for until now."""
-        return OF_EXPLANATIONS[self.waits], self.serialized_at, self.admitted_at, now
+        return self.waits, self.serialized_at, self.admitted_at, now
 
     def _story(self) -> str:
         told = waits_told(self.sent_at, self.waited(self.settled_at))
@@ -189,7 +164,7 @@ class ParkedRecord(RecordHolder):
             topic=self.topic,
             partition=self.partition,
             place=Place.PARKED,
-            waits_for=OF_EXPLANATIONS[self.waits],
+            waits_for=self.waits,
             why="" if self.reason is None else self.reason(self),
             age_s=now - sent_at,
             since_s=now - self.waits_since(),

@@ -24,7 +24,7 @@ from aiokprod.errors import AiokprodError, ProducerFailedError, RecordRecalledEr
 from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence
-from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Segment, SettledOwner
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.column_batch import BatchListener, ColumnBatch
@@ -62,6 +62,9 @@ MOST_AWAKE: Final = 10
 """Batches of the partition that are in flight or go soon; what is behind them waits long enough to `rest`."""
 MOST_AT_ONCE: Final = 200
 """Batches that expire, or are purged, in one turn of the loop: some milliseconds. With `batch_size=0` each record is one."""
+TRANSACTION: Final = WaitsFor.TRANSACTION
+COMPRESSION: Final = WaitsFor.COMPRESSION
+LINGER: Final = WaitsFor.LINGER
 LOOK_AGAIN_S: Final = 0.005
 """The least time between two looks at a deadline (s): one that has passed without effect must not become a busy loop."""
 
@@ -572,61 +575,62 @@ class PartitionQueue(ExplainedQueue):
     def settled_owner(self) -> BatchOwner:
         return self._settled_owner
 
-    def describe(self, batch: ProducerBatch) -> DeliveryState:
-        entry = batch.entry
-        if batch is self.open_batch:
-            return DeliveryState("open batch", "lingers, or its broker has as many requests in flight as it may")
-        if isinstance(entry, Entry) and entry.is_flying:
-            return DeliveryState("in flight", f"to broker {self.node}")
-        if self.node < 0:
-            return DeliveryState("queued", "the partition has no leader")
-        if not self.ledger.flowing:
-            return DeliveryState("retrying", "waits for the chaser")
-        if self.ledger.not_before > self.loop.time():
-            return DeliveryState("retrying", "backs off")
-        return DeliveryState("queued", f"for broker {self.node}")
-
     # ------------------------------------------------------------------ explaining
-    def _transaction_wait(self, sent_at: float) -> Wait | None:
-        scope = self._scope
-        if scope is None or (self._entered == scope.number and self.ledger.identity is not None):
-            return None
-        return Wait(WaitsFor.TRANSACTION, f"the transactional id is {scope.state_text()}", sent_at)
+    def _transaction_state(self) -> str:
+        return "" if self._scope is None else self._scope.state_text()
 
     def _broker_wait(self, node: int, now: float) -> Wait | None:
         return self._destination.wait_at(node, now)
 
     # ------------------------------------------------------------------ going
-    def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
-        """Return the batch that may go now, or None. `urgent`: nothing is in flight there, or an answer just came."""
-        scope = self._scope
+    def next(self, now: float, now_ms: int, urgent: bool) -> Entry | WaitsFor | None:
+        """Return the batch that may go now, or what the partition waits for; None: no batch is left to send.
+
+        It changes nothing, and explanations ask it as the sender does: from any thread.
+
+        Args:
+            now: loop time.
+            now_ms: milliseconds since 1970.
+            urgent: nothing is in flight to its broker, or an answer just came.
+        """
+        scope, ledger = self._scope, self.ledger
         if scope is not None and self._entered != scope.number:
             # The first batch of each transaction waits for its identity, and for its coordinator to know the partition.
-            if not self.ledger.entries or not scope.enter(self):
-                return None
+            return TRANSACTION if ledger.entries else None
         # The ledger decides first: draining, backoff, the first-ack guard (R5) and a missing identity hold back a full
         # batch as well as an open one. Linger comes last, and matters for the open batch only.
-        entry = self.ledger.candidate(now, now_ms)
-        if entry is None or entry is self.compressing:
+        found = ledger.next(now, now_ms)
+        if not isinstance(found, Entry):
+            return found
+        if found is self.compressing:
             # While its thread works nothing behind it goes either: the ledger's candidate stays the same, so a small
             # batch that needs no thread cannot be stamped before it.
-            return None
+            return COMPRESSION
         batch = self.open_batch
-        if batch is None or entry is not batch.entry:
-            return entry  # full, or sent before
-        if (
+        if batch is not None and found is batch.entry and self._lingers(batch, now, urgent):
+            return LINGER
+        return found
+
+    def _lingers(self, batch: ProducerBatch, now: float, urgent: bool) -> bool:
+        return not (
             (urgent and batch.is_urgent)
             or now >= batch.opened_at + self._settings.linger_s
             or batch.generation < self._flushes.generation
             or self._room.is_short
-        ):
-            limit_bytes = self.ledger.size_limit.batch_bytes
-            if 0 < limit_bytes < batch.size_bytes:
-                # Only a sealed batch has a first part. In front of it nothing has changed: the candidate is of this batch.
-                self.seal()
-                return self.ledger.candidate(now, now_ms)
-            return entry
-        return None
+        )
+
+    def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
+        """Return the batch that may go now, or None; see `next`. Of one that is too large the first part, cut off now."""
+        found = self.next(now, now_ms, urgent)
+        scope = self._scope
+        if found is TRANSACTION and scope is not None and scope.enter(self):
+            found = self.next(now, now_ms, urgent)
+        if not isinstance(found, Entry):
+            return None
+        ledger, batch = self.ledger, self.open_batch
+        if batch is not None and found is batch.entry and 0 < ledger.size_limit.batch_bytes < batch.size_bytes:
+            self.seal()  # only a sealed batch has a first part
+        return ledger.to_size(found)
 
     def prepare(self, entry: Entry) -> Encoded | None:
         """Encode and compress, unless it has been done; None while a worker thread compresses."""
@@ -950,7 +954,7 @@ class PartitionQueue(ExplainedQueue):
     def stall(self, now: float) -> Stall | None:
         """Return a stall if its records have no alarm for their expiry, or a batch may go and no look at it is due.
 
-        Every wait that `candidate` knows is left alone: something answers it, which others watch.
+        Every wait that `next` knows is left alone: something answers it, which others watch.
         """
         ledger = self.ledger
         head = ledger.head()
@@ -964,17 +968,8 @@ class PartitionQueue(ExplainedQueue):
             return None  # an answer comes, or the loss of the connection; the next part of a purge
         if self.node != ledger.node:
             return Stall("a partition does not follow its leader", self, head, self._reroute)
-        if self.node < 0 or not ledger.flowing or now < ledger.not_before + STALLED_S:
-            return None
-        if ledger.idempotent and ledger.identity is None:
-            return None
-        scope = self._scope
-        if self.compressing is not None or (scope is not None and self._entered != scope.number):
-            return None
-        batch = self.open_batch
-        if batch is not None and batch.entry is head and now < batch.opened_at + self._settings.linger_s + STALLED_S:
-            return None
-        if self._destination.is_due(self):
+        # As of a while ago: backoff or linger may have ended a moment before.
+        if not isinstance(self.next(now - STALLED_S, wall_ms(), False), Entry) or self._destination.is_due(self):
             return None
         return Stall("a batch may be sent, and no look at it comes", self, head, partial(self._destination.ready, self))
 

@@ -1,4 +1,4 @@
-"""`Wait`: what holds a record or a partition up at the moment; and `ledger_wait`: what its ledger waits for.
+"""`Wait`: what holds a record or a partition up at the moment; and `ledger_wait`: the words for what its ledger waits for.
 
 Computed when a program asks (`explain`), from state that the stages keep anyway. Read only: it may be asked from any thread,
 and a view that is torn between two updates is at worst slightly out of date.
@@ -33,30 +33,26 @@ class Wait:
         return f"<Wait {self.waits_for.name} {self.why}>"
 
 
-def ledger_wait(
-    ledger: Ledger, now: float, chased_at: float, led_since: float, asked_at: float, last: str
-) -> Wait | None:
-    """Return what the ledger waits for before it gives out any batch; None: nothing. In the order of `Ledger.candidate`.
+def ledger_wait(held: WaitsFor, ledger: Ledger, chased_at: float, led_since: float, asked_at: float, last: str) -> Wait:
+    """Return the words for what a ledger waits for before it gives out any batch: `Ledger.next` has decided it.
 
     Args:
+        held: what `Ledger.next` has returned.
         ledger: of the partition.
-        now: loop time.
         chased_at: when its last round ended with a chaser.
         led_since: when it got its leader, or lost it.
         asked_at: when it asked for its producer id.
         last: the last failure in the partition, in words, or nothing.
     """
-    if not ledger.flowing:
-        # What was sent before the failure is answered first (ledger: R6).
-        return Wait(WaitsFor.CHASER, _joined("an attempt has failed", last), chased_at, broker=ledger.node)
-    if ledger.node < 0:
-        return Wait(WaitsFor.LEADER, _joined("the partition has no leader", last), led_since)
-    if now < ledger.not_before:
-        return Wait(WaitsFor.BACKOFF, last, chased_at, ledger.not_before, ledger.node)
-    # `is_cut` is not told: it lasts for some turns of the loop.
-    if ledger.idempotent and ledger.identity is None:
-        return Wait(WaitsFor.PRODUCER_ID, _joined("the partition has no producer id", last), asked_at)
-    return None
+    if held is WaitsFor.CHASER:  # what was sent before the failure is answered first (ledger: R6)
+        return Wait(held, _joined("an attempt has failed", last), chased_at, broker=ledger.node)
+    if held is WaitsFor.LEADER:
+        return Wait(held, _joined("the partition has no leader", last), led_since)
+    if held is WaitsFor.BACKOFF:
+        return Wait(held, last, chased_at, ledger.not_before, ledger.node)
+    if held is WaitsFor.OUTCOMES:
+        return Wait(held, "many batches expire, or are purged, in several turns of the loop", chased_at)
+    return Wait(held, _joined("the partition has no producer id", last), asked_at)
 
 
 def _joined(text: str, last: str) -> str:

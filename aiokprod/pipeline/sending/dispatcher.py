@@ -19,9 +19,10 @@ from typing import Final
 
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
+from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.batch_fill import BatchFill
-from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
@@ -123,16 +124,16 @@ class TopicDispatcher:
     def accept(self, record: ParkedRecord) -> bool:
         """Give a record that has its room to its partition, or keep it here; True: metadata is wanted for it."""
         if not self.is_known:
-            record.waits = Waits.METADATA
+            record.waits = WaitsFor.METADATA
         elif not self.in_range(record.partition):
-            record.waits = Waits.PARTITION
+            record.waits = WaitsFor.PARTITION
         else:
             self._pass_on(record)
             return False
         self.waiting[record] = None
         return True
 
-    def keep(self, record: ParkedRecord, waits: Waits) -> None:
+    def keep(self, record: ParkedRecord, waits: WaitsFor) -> None:
         """Keep a record that cannot go on yet: its place is behind all that came before."""
         record.waits = waits
         self.waiting[record] = None
@@ -195,7 +196,7 @@ class TopicDispatcher:
                     elif record.asked <= answered:
                         self._refuse(record)
                     else:
-                        record.waits = Waits.PARTITION
+                        record.waits = WaitsFor.PARTITION
         finally:
             self.is_known = True
 
@@ -203,9 +204,9 @@ class TopicDispatcher:
         """Return the records that wait here and have reason to leave."""
         leaving: list[ParkedRecord] = []
         for record in self.waiting:
-            if record.waits is Waits.METADATA:
+            if record.waits is WaitsFor.METADATA:
                 leaving.append(record)
-            elif record.waits is not Waits.PARTITION:
+            elif record.waits is not WaitsFor.PARTITION:
                 break  # for room, or a serializer: and so do all behind
             elif self.in_range(record.partition) or record.asked <= answered:
                 leaving.append(record)
@@ -215,7 +216,7 @@ class TopicDispatcher:
         """Return the records whose question about the topic was answered by the request with this number."""
         asked: list[ParkedRecord] = []
         for record in self.waiting:
-            if record.waits is not Waits.METADATA and record.waits is not Waits.PARTITION:
+            if record.waits is not WaitsFor.METADATA and record.waits is not WaitsFor.PARTITION:
                 break
             if record.asked <= answered:
                 asked.append(record)

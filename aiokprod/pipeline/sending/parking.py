@@ -33,14 +33,14 @@ from aiokprod.errors import (
     UsageError,
     advise,
 )
-from aiokprod.explanation import readable
+from aiokprod.explanation import WaitsFor, readable
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.delivery.delivery import NOT_TAKEN, Delivery, fire, is_watched, position_of
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
-from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.send_many import heard
 from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
@@ -242,7 +242,7 @@ class Parking:
                 None, pending[generation] + 1, gate.waiting_bytes + charge_bytes, gate.waiting_count + 1, True, False,
             )  # fmt: skip
             return delivery
-        record.waits = Waits.PARTITION if dispatcher.is_known else Waits.METADATA
+        record.waits = WaitsFor.PARTITION if dispatcher.is_known else WaitsFor.METADATA
         record.is_charged = True
         self._ask_for(record)
         waiting[record], pending[generation], gate.used_bytes, self.parked_for_topics, record.is_over = (
@@ -264,7 +264,7 @@ class Parking:
         # have been on its way since before the topic was created (broker: 8.1, faults: T1).
         record.asked = self._client.next_request
         self._client.want(record.topic)
-        if record.waits is Waits.PARTITION:
+        if record.waits is WaitsFor.PARTITION:
             self._client.refresh(f"a record for partition {record.partition} of {record.topic}")
 
     # ------------------------------------------------------------------ records that come while we are at work
@@ -398,7 +398,7 @@ class Parking:
         line.waiting.append(parked)  # passed over, unless it is taken now
         # It reserves room in the buffer, or counts as waiting without being in the line: it has no size to be granted yet, and
         # at the head it would hold up those behind it for as long as its serializer takes.
-        parked.waits, parked.is_reserved, parked.is_waiting = Waits.SERIALIZER, has_room, not has_room
+        parked.waits, parked.is_reserved, parked.is_waiting = WaitsFor.SERIALIZER, has_room, not has_room
         reserved_bytes, waiting_bytes = (charge_bytes, 0) if has_room else (0, charge_bytes)
         waiting[parked], pending[generation], gate.open_bytes, gate.waiting_bytes, parked.is_over = (
             None, pending[generation] + 1, gate.open_bytes - reserved_bytes, gate.waiting_bytes + waiting_bytes, False,
@@ -437,7 +437,7 @@ class Parking:
     def _line_up(self, record: ParkedRecord) -> None:
         dispatcher = self.dispatcher(record.topic)
         self._watch(dispatcher, record)  # first: it may fail
-        dispatcher.keep(record, Waits.ROOM)
+        dispatcher.keep(record, WaitsFor.ROOM)
         if not dispatcher.is_known:  # both waits go on at once, or max_block_ms would end the second before it began
             self._client.want(record.topic)
         is_first = self.gate.waiting_count == self.gate.waiting_tasks
@@ -465,7 +465,7 @@ class Parking:
         if not dispatcher.is_known or not dispatcher.in_range(record.partition):
             # It will wait. First what ends that, as these calls may fail.
             self._watch(dispatcher, record)
-            record.waits = Waits.PARTITION if dispatcher.is_known else Waits.METADATA
+            record.waits = WaitsFor.PARTITION if dispatcher.is_known else WaitsFor.METADATA
             self._ask_for(record)
         if dispatcher.accept(record):
             self.parked_for_topics += 1
@@ -590,7 +590,7 @@ class Parking:
 
     def _left_topic(self, record: ParkedRecord) -> None:
         """Count out a record that waited for its topic or partition, if it did."""
-        if record.waits is Waits.METADATA or record.waits is Waits.PARTITION:
+        if record.waits is WaitsFor.METADATA or record.waits is WaitsFor.PARTITION:
             self.parked_for_topics -= 1
             self._metrics.parked_seconds.record(self._clock() - record.sent_at)
 
@@ -734,7 +734,7 @@ class Parking:
 
     def _stall_of_topic(self, dispatcher: TopicDispatcher, oldest: ParkedRecord) -> Stall | None:
         """Return a stall if records wait for metadata that is here, or that nothing asks for."""
-        if oldest.waits is not Waits.METADATA and oldest.waits is not Waits.PARTITION:
+        if oldest.waits is not WaitsFor.METADATA and oldest.waits is not WaitsFor.PARTITION:
             return None
         topic = dispatcher.topic
         if not dispatcher.is_known and self._client.topic(topic) is not None:
@@ -760,7 +760,7 @@ class Parking:
     def _stall_of_line(self, dispatcher: TopicDispatcher) -> Stall | None:
         """Return a stall if records wait for their serializers, and no task awaits these."""
         newest = dispatcher.newest()
-        if newest is None or newest.waits is not Waits.SERIALIZER or dispatcher.topic in self._lines:
+        if newest is None or newest.waits is not WaitsFor.SERIALIZER or dispatcher.topic in self._lines:
             return None
         checks = self._checks
         if checks is None:
@@ -773,7 +773,7 @@ class Parking:
         topic = dispatcher.topic
         line = SerializingLine(checks.finish, partial(self._serialized, checks), self.fail_parked, self._too_late)
         # Before its task is made: an eager one begins at once.
-        line.waiting.extend([record for record in dispatcher.waiting if record.waits is Waits.SERIALIZER])
+        line.waiting.extend([record for record in dispatcher.waiting if record.waits is WaitsFor.SERIALIZER])
         self._tasks.spawn(self._run_line(topic, line), f"aiokprod-serialize-{topic}")
         self._lines[topic] = line  # behind the call: later records of the topic would join a line without a task
         return line
@@ -786,16 +786,16 @@ class Parking:
     # ------------------------------------------------------------------ explaining
     def reason_of(self, record: ParkedRecord) -> str:
         """Return why a record is still parked, in words."""
-        if record.waits is Waits.ROOM:
+        if record.waits is WaitsFor.ROOM:
             gate = self.gate
             return (
                 f"{readable(gate.held_bytes)} of {readable(gate.limit_bytes)} of buffer_memory are taken,"
                 f" and {gate.waiting_count} wait for room"
             )
-        if record.waits is Waits.SERIALIZER:
+        if record.waits is WaitsFor.SERIALIZER:
             return "its serializer, or that of a record before it in the topic, has not answered"
         why = self.why_unknown(record.topic)
-        return f"partition {record.partition} does not exist; {why}" if record.waits is Waits.PARTITION else why
+        return f"partition {record.partition} does not exist; {why}" if record.waits is WaitsFor.PARTITION else why
 
     def why_unknown(self, topic: str) -> str:
         """Return what the cluster last said about a topic, in words."""
@@ -810,9 +810,9 @@ class Parking:
     def _too_late(self, record: ParkedRecord) -> AiokprodError:
         """Return the error of a record that has not gone on within max.block.ms."""
         elapsed_s = self._clock() - record.sent_at
-        if record.waits is Waits.ROOM:
+        if record.waits is WaitsFor.ROOM:
             error: AiokprodError = self.buffer_full(record.topic, record.charge_bytes, elapsed_s)
-        elif record.waits is Waits.SERIALIZER:
+        elif record.waits is WaitsFor.SERIALIZER:
             error = SerializationError(
                 f"the serializer has not answered within {elapsed_s:.1f} s (max_block_ms)", topic=record.topic
             )

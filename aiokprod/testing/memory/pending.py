@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
-from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState, RecordHolder, fire
+from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder, fire
 from aiokprod.record_metadata import RecordMetadata
 
 
@@ -118,14 +118,6 @@ class PendingRecord(RecordHolder):
     def withdraw(self, index: int, error: AiokprodError) -> bool:
         return self.take_back(self, error)
 
-    def describe(self, index: int) -> DeliveryState:
-        if isinstance(self.outcome, AiokprodError):
-            return DeliveryState("failed", type(self.outcome).__name__)
-        if self.outcome is not None:
-            offset = self.outcome.offset
-            return DeliveryState("delivered", "offset unknown" if offset is None else f"offset {offset}")
-        return DeliveryState("queued", f"waits for {self.waits_for}")
-
     def explain(self, index: int) -> Explanation:
         now = self.loop.time() if self.outcome is None else self.settled_at
         age_s = max(0.0, now - self.sent_at)
@@ -139,12 +131,13 @@ class PendingRecord(RecordHolder):
             if self.is_held():
                 waits_for, why = WaitsFor.RELEASE, "the MemoryProducer is held"
             else:
-                waits_for, left_s, why = WaitsFor.TURN, max(0.0, self.due_at - now), self.describe(index).why
+                waits_for, left_s, why = WaitsFor.TURN, max(0.0, self.due_at - now), f"waits for {self.waits_for}"
         elif isinstance(self.outcome, AiokprodError):
             place, why = Place.FAILED, f"{type(self.outcome).__name__}: {self.outcome.message}"
             events.append(Event(at_s=age_s, kind=EventKind.FAILED, text=place.value))
         else:
-            place, why = Place.DELIVERED, self.describe(index).why
+            offset = self.outcome.offset
+            place, why = Place.DELIVERED, "offset unknown" if offset is None else f"offset {offset}"
             events.append(Event(at_s=age_s, kind=EventKind.DELIVERED, text=place.value))
         topic, partition = self.place
         return Explanation(

@@ -135,7 +135,7 @@ class Account:
 
     def __str__(self) -> str:
         place = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
-        state = "" if self.delivery is None else f", {self.delivery.state}"
+        state = "" if self.delivery is None else f", {self.delivery!r}"
         by = f" by producer {self.life[0]}" if self.life[0] else ""
         return f"record {self.number} ({self.via}{by}, {self.size} bytes, to {place} at {self.sent_at:.4f} s{state})"
 

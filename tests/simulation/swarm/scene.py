@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aiokprod import Producer
+from aiokprod.explanation import WaitsFor
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
 from aiokprod.testing.faults import Rule
@@ -305,7 +306,7 @@ class Scene:
         if not self.is_calm or self.hooks_are_slow:
             return
         assert account.delivery is not None
-        is_waiting = "room" in account.delivery.state.why and "window" not in account.delivery.state.why
+        is_waiting = account.delivery.explain().waits_for is WaitsFor.ROOM
         if not is_waiting:
             account.room_since = None
         elif account.room_since is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiokprod import Delivery
 from aiokprod.errors import AiokprodError, BufferFullError, UsageError
+from aiokprod.explanation import WaitsFor
 
 from .books import Account, shown
 from .hooks import ENDS_THE_LOOP, KINDS, is_deliberate
@@ -106,11 +107,11 @@ class Sends:
         if account.refused is None and account.delivery is not None and not is_inside:
             if life.is_ending:
                 self.books.wrong("let in while ending", f"{account}")
-            why = account.delivery.state.why
+            waits_for_room = account.delivery.explain().waits_for is WaitsFor.ROOM
             # Behind a strike it may be put off to the next turn, in the same line.
-            if via == "try_send" and why.startswith("waiting for room") and not scene.world.may_be_healed:
+            if via == "try_send" and waits_for_room and not scene.world.may_be_healed:
                 self.books.wrong("try_send waits", f"{account} waits for room")
-            elif was_empty and why.startswith("waiting for room") and producer.metrics()["buffer_waiting_records"] == 1:
+            elif was_empty and waits_for_room and producer.metrics()["buffer_waiting_records"] == 1:
                 self.books.wrong("never fits", f"{account} waits for room in an empty buffer")
         return account
 

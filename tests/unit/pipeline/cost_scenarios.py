@@ -11,6 +11,8 @@ import sys
 
 from work_counter import count_work
 
+from aiokprod.explanation import Place, WaitsFor
+
 WORK = count_work()
 
 import asyncio  # noqa: E402 - what is imported from here on is counted
@@ -312,7 +314,7 @@ async def recalls_while_there_is_no_room(network: VirtualNetwork, size: int) -> 
         "max_waiting_bytes": 1_000_000_000,
     }
     async with unreachable(network, max_block_ms=3_600_000, **options) as (_, producer):
-        while not producer.send("t", b"x" * 1_000).state.why.startswith("waiting for room"):
+        while producer.send("t", b"x" * 1_000).explain().waits_for is not WaitsFor.ROOM:
             pass
         return await recalled(newest_first(producer, "t", size))
 
@@ -334,7 +336,7 @@ def newest_first(producer: Producer, topic: str, size: int) -> list[Delivery]:
 
 
 async def recalled(deliveries: list[Delivery]) -> Counts:
-    assert {delivery.state.stage for delivery in deliveries} == {"parked"}
+    assert {delivery.explain().place for delivery in deliveries} == {Place.PARKED}
     with Counted() as counted:
         assert all(delivery.recall() for delivery in deliveries)
         await asyncio.gather(*deliveries, return_exceptions=True)

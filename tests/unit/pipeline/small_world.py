@@ -269,7 +269,7 @@ class SmallWorld:
         places = self._places()
         for sent in self.sent:
             place = places.get((sent.topic, sent.number))
-            assert sent.delivery.done(), (sent.number, str(sent.delivery.state))
+            assert sent.delivery.done(), (sent.number, repr(sent.delivery))
             error = sent.delivery.exception()
             if error is None:
                 metadata = sent.delivery.result()

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import AiokprodError
+from aiokprod.explanation import WaitsFor
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
@@ -72,6 +73,6 @@ def log(cluster: MockCluster, partition: int = 0) -> list[bytes | None]:
     return [record.value for record in cluster.records("t", partition)]
 
 
-def waits_for(delivery: Delivery) -> str:
-    """Return the reason why the record waits."""
-    return delivery.state.why.split(",")[0]
+def waits_for(delivery: Delivery) -> WaitsFor | None:
+    """Return what the record waits for."""
+    return delivery.explain().waits_for

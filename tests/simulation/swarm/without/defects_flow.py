@@ -147,7 +147,7 @@ DEFECTS = (
             Change(
                 "pipeline.sending.dispatcher",
                 "                for record in leaving:\n",
-                "                for record in sorted(leaving, key=lambda waiting: waiting.waits is Waits.PARTITION):\n",
+                "                for record in sorted(leaving, key=lambda waiting: waiting.waits is WaitsFor.PARTITION):\n",
             ),
         ),
         ("reordered",),

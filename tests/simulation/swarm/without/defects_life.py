@@ -66,7 +66,7 @@ DEFECTS = (
                 "        self.parking.close(self.closed_error)  # what",
                 "        for dispatcher in list(self.parking.topics.values()):\n"
                 "            for record in list(dispatcher.waiting):\n"
-                "                if record.waits is Waits.ROOM:\n"
+                "                if record.waits is WaitsFor.ROOM:\n"
                 "                    self.parking.fail_parked(record, self.closed_error(record.topic))\n"
                 "        self.parking.close(self.closed_error)  # what",
             ),

@@ -9,6 +9,7 @@ from virtual_rig import kinds, log, outcomes, room, run, started, waits_for
 
 from aiokprod import Delivery
 from aiokprod.errors import AiokprodError
+from aiokprod.explanation import WaitsFor
 from aiokprod.model import Persistence
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -24,7 +25,7 @@ def test_the_room_of_an_expired_batch_does_not_let_a_record_into_it() -> None:
             await asyncio.sleep(0.5)
             fill = [producer.send("t", b"x" * size, partition=0) for size in (49_000, 49_000, 1_100)]
             second = producer.send("t", b"2" * 100, partition=1)
-            assert waits_for(second) == "waiting for room"
+            assert waits_for(second) is WaitsFor.ROOM
             await asyncio.sleep(0.6)
             assert isinstance(first.exception(), AiokprodError)
             cluster.allow_connections(1)
@@ -65,7 +66,7 @@ def test_records_that_have_expired_are_not_sealed_into_a_batch(back_after_s: flo
             three = producer.send("t", b"3" * 100, partition=1)  # in the batch of the two, and due later
             fill = producer.send("t", b"f" * 1_000, partition=0)
             four = producer.send("t", b"4" * 700, partition=1)
-            assert waits_for(four) == "waiting for room"
+            assert waits_for(four) is WaitsFor.ROOM
             waiting = [asyncio.create_task(outcome(delivery)) for delivery in two]
             await asyncio.sleep(at + 1.0003 - loop.time())
             told = [task.result() for task in waiting]

@@ -17,6 +17,7 @@ from aiokprod.errors import (
     RecordRecalledError,
     UndeliveredAtCloseError,
 )
+from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline import wall_clock
 from aiokprod.testing import MockCluster
 
@@ -55,7 +56,7 @@ def test_a_task_cancelled_while_its_record_waits_for_room_costs_no_other_its_pla
             await producer.send("t", b"first")
             held = cluster.hold("Produce")
             deliveries: list[Delivery] = []
-            while not any(delivery.state.why.startswith("waiting for room") for delivery in deliveries):
+            while not any(delivery.explain().waits_for is WaitsFor.ROOM for delivery in deliveries):
                 deliveries.append(producer.send("t", b"%03d" % len(deliveries) + b"x" * 500))
             deliveries += [producer.send("t", b"%03d" % (len(deliveries) + n) + b"x" * 500) for n in range(6)]
             waiting = deliveries[-6:]
@@ -228,7 +229,7 @@ def test_at_close_tasks_that_wait_for_room_hear_of_it_at_once_and_records_keep_t
             await producer.send("t", b"first")
             cluster.hold("Produce")
             deliveries: list[Delivery] = []
-            while not any(delivery.state.why.startswith("waiting for room") for delivery in deliveries):
+            while not any(delivery.explain().waits_for is WaitsFor.ROOM for delivery in deliveries):
                 deliveries.append(producer.send("t", b"x" * 500))
             room = asyncio.create_task(producer.ready())
             await asyncio.sleep(0.01)
@@ -236,7 +237,7 @@ def test_at_close_tasks_that_wait_for_room_hear_of_it_at_once_and_records_keep_t
             await asyncio.sleep(0.05)
             with pytest.raises(ProducerClosedError):
                 await room
-            assert deliveries[-1].state.why.startswith("waiting for room")
+            assert deliveries[-1].explain().waits_for is WaitsFor.ROOM
             assert not closing.done()
             report = await closing
             assert isinstance(deliveries[-1].exception(), UndeliveredAtCloseError)
@@ -256,7 +257,7 @@ def test_close_delivers_what_waits_for_room() -> None:
             sent = [b"%03d" % number + b"x" * 500 for number in range(60)]
             deliveries = [producer.send("t", value) for value in sent]
             await asyncio.sleep(0)
-            assert deliveries[-1].state.why.startswith("waiting for room")
+            assert deliveries[-1].explain().waits_for is WaitsFor.ROOM
             report = await producer.close(timeout=30.0)
             assert report.count == 0
             assert [delivery.result().offset for delivery in deliveries] == list(range(60))

@@ -10,6 +10,7 @@ from column_rig import column
 from virtual_rig import kinds, log, outcomes, room, run, started, waits_for
 
 from aiokprod import Producer
+from aiokprod.explanation import WaitsFor
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -32,8 +33,8 @@ def test_the_room_of_a_record_that_metadata_fails_goes_to_no_record_before_older
                 values = [b"%03d" % number + b"x" * 300 for number in range(60)]
                 deliveries = [producer.send("t", value) for value in values]
                 assert (waits_for(deliveries[0]), waits_for(deliveries[-1])) == (
-                    "waiting for metadata",
-                    "waiting for room",
+                    WaitsFor.METADATA,
+                    WaitsFor.ROOM,
                 )
                 results = await outcomes([first, *deliveries])
                 assert kinds(results[:1]) == [
@@ -55,12 +56,12 @@ def test_a_record_that_waits_for_its_partition_is_not_overtaken_by_one_that_wait
             cluster.add_partitions("t", 2)
             rule = cluster.fail_next("Metadata", "LEADER_NOT_AVAILABLE", topic="t", times=2)
             first = producer.send("t", b"A", partition=1)
-            assert waits_for(first) == "waiting for partition 1 to exist"
+            assert waits_for(first) is WaitsFor.PARTITION
             while not rule.hits:
                 await asyncio.sleep(0.001)
             await asyncio.sleep(0.02)
             second = producer.send("t", b"B", partition=1)
-            assert waits_for(second) == "waiting for metadata"
+            assert waits_for(second) is WaitsFor.METADATA
             assert set(kinds(await outcomes([first, second]))) == {"RecordMetadata"}
             assert log(cluster, 1) == [b"A", b"B"]
 

@@ -10,6 +10,7 @@ import pytest
 from virtual_rig import kinds, log, outcomes, room, run, started, waits_for
 
 from aiokprod import BytesColumn, Delivery, Producer, SendColumnsError
+from aiokprod.explanation import Place, WaitsFor
 from aiokprod.model import ProducerState
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -26,12 +27,12 @@ def test_a_record_that_is_overdue_is_not_admitted_by_the_room_of_another_one_tha
             fill = producer.send("t", b"f" * 8_000)
             await asyncio.sleep(0.1)
             overdue = [producer.send("t", b"x" * size) for size in (5_000, 100, 100)]
-            assert {waits_for(delivery) for delivery in overdue} == {"waiting for room"}
+            assert {waits_for(delivery) for delivery in overdue} == {WaitsFor.ROOM}
             await asyncio.sleep(0.5)
             in_time = producer.send("t", b"y" * 100)
             await asyncio.sleep(0.7)
             assert kinds(await outcomes(overdue)) == ["BufferFullError"] * 3
-            assert in_time.state.stage == "open batch"  # there is room for it
+            assert in_time.explain().place is Place.OPEN_BATCH  # there is room for it
             cluster.release(held)
             assert kinds(await outcomes([fill, in_time])) == ["RecordMetadata"] * 2
             assert log(cluster) == [b"0", b"f" * 8_000, b"y" * 100]
@@ -65,10 +66,10 @@ def test_a_record_behind_columns_that_were_taken_later_is_told_at_its_own_time()
             columns = asyncio.create_task(producer.send_columns("t", rows))
             await asyncio.sleep(1.0)
             behind = producer.send("t", b"x" * 4_800)
-            assert waits_for(behind) == "waiting for room"
+            assert waits_for(behind) is WaitsFor.ROOM
             assert kinds(await outcomes([first, second])) == ["DeliveryTimeoutError"] * 2
             await asyncio.sleep(0.1)
-            assert behind.state.stage == "open batch"
+            assert behind.explain().place is Place.OPEN_BATCH
             assert kinds(await outcomes([behind])) == ["DeliveryTimeoutError"]
             assert loop.time() - began < 13.1, "it was sent three seconds after the first"
             assert not columns.done()

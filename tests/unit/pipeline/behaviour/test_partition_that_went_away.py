@@ -30,7 +30,7 @@ def test_records_of_a_partition_that_went_away_fail_long_before_their_deadline(a
             seen = cluster.requests_seen("Produce")
             _, pending = await asyncio.wait([flying, *queued], timeout=60.0)  # delivery_timeout_ms is 120,000
             asked = cluster.requests_seen("Produce") - seen
-            states = [str(delivery.state) for delivery in pending]
+            states = [repr(delivery) for delivery in pending]
             for delivery in pending:
                 delivery.cancel()
             await producer.close(timeout=0.1)

@@ -9,6 +9,7 @@ from virtual_rig import kinds, log, outcomes, room, run, started, waits_for
 
 from aiokprod import Record
 from aiokprod.errors import BufferFullError, RecordTooLargeError
+from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
 from aiokprod.records.batch import record_size_bound
 from aiokprod.testing.virtual import VirtualNetwork
@@ -31,7 +32,7 @@ def test_try_send_takes_what_fits_and_nothing_else() -> None:
             with pytest.raises(BufferFullError):
                 producer.try_send("unknown", b"y" * 6_000)
             waiting = producer.send("t", b"y" * 6_000)  # after a refusal `send` still waits
-            assert waits_for(waiting) == "waiting for room"
+            assert waits_for(waiting) is WaitsFor.ROOM
             with pytest.raises(BufferFullError):
                 producer.try_send("t", b"1")  # there is room for it, and an earlier one waits
             cluster.release(held)
@@ -87,7 +88,7 @@ def test_a_flush_cuts_the_linger_of_a_record_short_that_waited_for_room_when_it_
         async with started(network, partitions=2, linger_ms=LINGER_MS, **room(20_000)) as (_, producer):
             deliveries = [producer.send("t", b"x" * 500, partition=0) for _ in range(31)]
             last = producer.send("t", b"y" * 500, partition=1)
-            assert waits_for(last) == "waiting for room"
+            assert waits_for(last) is WaitsFor.ROOM
             began = loop.time()
             await producer.flush()
             assert loop.time() - began < 1
@@ -105,7 +106,7 @@ def test_a_flush_cuts_the_linger_of_a_record_short_that_waited_for_its_partition
             await producer.send_many("t", [Record(value=b"0", partition=number) for number in range(2)])
             held = cluster.hold("Metadata")
             waiting = producer.send("t", b"old", partition=2)
-            assert waits_for(waiting) == "waiting for partition 2 to exist"
+            assert waits_for(waiting) is WaitsFor.PARTITION
             cluster.add_partitions("t", 3)
             began = loop.time()
             flush = asyncio.create_task(producer.flush())

@@ -10,6 +10,7 @@ from virtual_rig import run
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import BufferFullError
+from aiokprod.explanation import Place
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
 
@@ -67,7 +68,7 @@ def test_headers_that_send_do_not_make_try_send_wait() -> None:
 
                 with pytest.raises(BufferFullError):
                     producer.try_send("t", b"z" * 300, headers=headers())  # type: ignore[arg-type]
-                assert inner[0].state.stage == "parked"
+                assert inner[0].explain().place is Place.PARKED
                 cluster.release(held)
                 await producer.flush()
                 assert inner[0].done()

@@ -15,6 +15,7 @@ from source_points import Collected, collecting
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import AiokprodError, BufferFullError, RecordRecalledError, UsageError
+from aiokprod.explanation import Place
 from aiokprod.pipeline.effects import Effects
 
 INNER: dict[str, dict[str, Any]] = {
@@ -139,9 +140,8 @@ def test_what_is_sent_at_work_is_taken_on_the_next_turn_before_what_is_sent_behi
             put_off = [producer.send("t", b"1"), producer.try_send("t", b"2", key=b"k", headers={"h": b"1"})]
             effects.end()
             behind = [producer.send("t", b"3"), producer.try_send("t", b"4")]
-            assert first.state.stage == "open batch" and {each.state.stage for each in [*put_off, *behind]} == {
-                "parked"
-            }
+            assert first.explain().place is Place.OPEN_BATCH
+            assert {each.explain().place for each in [*put_off, *behind]} == {Place.PARKED}
             await producer.flush()
             assert [(await each).offset for each in [first, *put_off, *behind]] == [0, 1, 2, 3, 4]
             assert [record.value for record in cluster.records("t")] == [b"0", b"1", b"2", b"3", b"4"]
@@ -217,7 +217,7 @@ def test_a_mark_that_an_interrupt_left_behind_is_gone_on_the_next_turn() -> None
             books.send()
             await turns(2)
             assert effects_of(producer).depth == 0
-            assert books.send().state.stage == "open batch"
+            assert books.send().explain().place is Place.OPEN_BATCH
             await books.check()
 
     run_in_virtual_time(scenario())

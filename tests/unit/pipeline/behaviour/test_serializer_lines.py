@@ -11,6 +11,7 @@ from virtual_rig import Told, kinds, log, outcomes, room, run, started, waits_fo
 
 from aiokprod import Producer, Record
 from aiokprod.errors import AiokprodError, BufferFullError, RecordTypeError
+from aiokprod.explanation import WaitsFor
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
@@ -95,7 +96,7 @@ def test_a_serializer_that_hangs_costs_its_record_max_block_ms_and_the_line_goes
             await asyncio.sleep(30)
             second = producer.send("t", b"1")
             assert producer.health().oldest_record_s == pytest.approx(30, abs=0.1)
-            assert waits_for(second) == "waiting for its serializer"
+            assert waits_for(second) is WaitsFor.SERIALIZER
             assert kinds(await outcomes([first])) == ["SerializationError"]
             assert loop.time() - began == pytest.approx(60, abs=0.1)
             assert "max_block_ms" in str(first.exception())

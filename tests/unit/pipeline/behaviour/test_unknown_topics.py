@@ -11,6 +11,7 @@ from virtual_rig import kinds, outcomes, room, run, waits_for
 
 from aiokprod import Producer
 from aiokprod.errors import AuthenticationError, UndeliveredAtCloseError, UnknownTopicError
+from aiokprod.explanation import WaitsFor
 from aiokprod.reader import Reader
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
@@ -227,7 +228,7 @@ def test_a_topic_is_asked_for_while_its_record_waits_for_room() -> None:
             await asyncio.sleep(1)
             waiting = producer.send("t", bytes(700))
             await asyncio.sleep(1)
-            assert waits_for(waiting) == "waiting for room"
+            assert waits_for(waiting) is WaitsFor.ROOM
             cluster.fail_next("Metadata", "LEADER_NOT_AVAILABLE", times=None)
             assert blocking.recall()
             assert (await waiting).offset == 0

@@ -19,6 +19,7 @@ from aiokprod.errors import (
     SerializationError,
     UnknownTopicError,
 )
+from aiokprod.explanation import Place
 from aiokprod.model import Persistence
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
@@ -35,7 +36,7 @@ def test_a_send_timeout_that_nothing_waits_for_is_told_wherever_its_record_is() 
             cluster.refuse_connections(1)
             in_batch = [producer.send("t", b"lost", timeout=1.0) for _ in range(10)]
             parked = [producer.send("unknown", b"lost", timeout=1.0) for _ in range(10)]
-            assert (in_batch[0].state.stage, parked[0].state.stage) == ("open batch", "parked")
+            assert [each.explain().place for each in (in_batch[0], parked[0])] == [Place.OPEN_BATCH, Place.PARKED]
             await asyncio.sleep(2)
             assert sorted(str(error.topic) for error in told.errors) == ["t"] * 10 + ["unknown"] * 10
             assert {type(error) for error in told.errors} == {SendTimeoutError}

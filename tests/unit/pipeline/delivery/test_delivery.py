@@ -10,6 +10,7 @@ from rig import run, run_in_virtual_time, started, until, values
 
 from aiokprod import Delivery, RecordMetadata
 from aiokprod.errors import AiokprodError, BrokerRejectedError, RecordRecalledError, SendTimeoutError
+from aiokprod.explanation import Place, WaitsFor
 from aiokprod.model import Persistence
 from aiokprod.pipeline.delivery.delivery import NOT_TAKEN
 
@@ -231,7 +232,7 @@ def test_recall_while_the_topic_is_unknown_frees_the_record() -> None:  # faults
     async def scenario() -> None:
         async with started() as (_, producer):
             delivery = producer.send("unknown", b"v")
-            assert "unknown" in str(delivery.state)
+            assert delivery.explain().waits_for is WaitsFor.METADATA and "unknown" in repr(delivery)
             assert delivery.recall()
             with pytest.raises(RecordRecalledError):
                 await delivery
@@ -248,7 +249,7 @@ def test_a_stamped_record_cannot_be_recalled() -> None:
             delivery = producer.send("t", b"v")
             waiter = asyncio.create_task(delivery.wait())
             await until(lambda: held.hits == 1)
-            assert "flight" in str(delivery.state)
+            assert delivery.explain().place is Place.IN_FLIGHT and "in flight" in repr(delivery)
             assert not delivery.recall()
             cluster.release(held)
             await waiter

@@ -15,7 +15,7 @@ from stage_rig import ManualLoop
 from aiokprod.errors import AiokprodError, RecordTooLargeError
 from aiokprod.explanation import EventKind, Place
 from aiokprod.model import TimestampType
-from aiokprod.pipeline.delivery.delivery import Delivery, DeliveryState
+from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.batch import (
     BATCH_OVERHEAD_BYTES,
     MARK_EVERY_S,
@@ -51,9 +51,6 @@ class Owner(BatchOwner):
     def recall(self, batch: ProducerBatch, index: int) -> bool:
         batch.settle(segment(index, index + 1, error=AiokprodError("recalled")))
         return True
-
-    def describe(self, batch: ProducerBatch) -> DeliveryState:
-        return DeliveryState("queued")
 
 
 def new_batch(now: float = 0.0, timeout_s: float = 10.0) -> ProducerBatch:
@@ -317,10 +314,10 @@ def test_a_state_is_told_for_each_outcome() -> None:
     batch = filled(3)
     batch.settle(segment(0, 1, 5))
     batch.settle(segment(1, 2, error=RecordTooLargeError("x")))
-    assert [str(batch.describe(index)) for index in range(3)] == [
-        "delivered: offset 5",
-        "failed: RecordTooLargeError",
-        "queued",
+    told = [batch.explain(index) for index in range(2)]
+    assert [(each.place, each.why) for each in told] == [
+        (Place.DELIVERED, "offset 5"),
+        (Place.FAILED, "RecordTooLargeError: x"),
     ]
 
 

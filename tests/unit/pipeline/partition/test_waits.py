@@ -1,4 +1,4 @@
-"""`ledger_wait`: what a ledger waits for, in the order in which it would refuse to give out a batch."""
+"""`ledger_wait`: the words for what a ledger waits for, which `Ledger.next` decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ NOT_ENOUGH_REPLICAS = 19
 
 
 def waited(desk: Desk, last: str = "") -> Wait | None:
-    return ledger_wait(desk.ledger, desk.now, CHASED, LED, ASKED, last)
+    held = desk.ledger.next(desk.now, NOW_MS)
+    return ledger_wait(held, desk.ledger, CHASED, LED, ASKED, last) if isinstance(held, WaitsFor) else None
 
 
 def told(desk: Desk, last: str = "") -> tuple[WaitsFor, float, str]:

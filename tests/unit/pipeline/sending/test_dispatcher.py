@@ -10,8 +10,9 @@ from stage_rig import ManualLoop, StubQueue, parked
 
 from aiokprod.cluster.metadata.snapshot import PartitionSnapshot, TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
+from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline.partition.batch_fill import BatchFill
-from aiokprod.pipeline.partition.parked_record import ParkedRecord, Waits
+from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.sending.dispatcher import NEWEST, TopicDispatcher
 from aiokprod.pipeline.sending.partitioners import make_partitioner
 
@@ -79,10 +80,10 @@ def test_parked_records_leave_in_the_order_they_came_and_before_newer_ones() -> 
 def test_a_parked_record_says_what_it_waits_for() -> None:
     desk = Desk()
     record = desk.park(b"v")
-    assert "metadata" in str(record.describe(0))
+    assert record.explain(0).waits_for is WaitsFor.METADATA
     desk.learn([1])
     record = desk.park(b"v", partition=3)
-    assert "partition 3" in str(record.describe(0))
+    assert (record.explain(0).waits_for, record.partition) == (WaitsFor.PARTITION, 3)
 
 
 def test_a_partition_out_of_range_waits_for_one_refresh_and_keeps_its_order() -> None:
@@ -225,8 +226,8 @@ def test_those_that_waited_too_long_are_told_and_the_others_stay_in_order() -> N
     assert desk.dispatcher.oldest() is None
 
 
-@pytest.mark.parametrize("waits", [Waits.SERIALIZER, Waits.ROOM])
-def test_a_record_is_overdue_whatever_it_waits_for(waits: Waits) -> None:
+@pytest.mark.parametrize("waits", [WaitsFor.SERIALIZER, WaitsFor.ROOM])
+def test_a_record_is_overdue_whatever_it_waits_for(waits: WaitsFor) -> None:
     """faults: M1. A record that waits for its serializer, too."""
     desk = Desk()
     desk.learn([1])
@@ -236,13 +237,13 @@ def test_a_record_is_overdue_whatever_it_waits_for(waits: Waits) -> None:
     assert desk.dispatcher.overdue(4.9) == []
     assert desk.dispatcher.overdue(5.0) == [late]
     assert desk.dispatcher.overdue(9.0) == [late, next_one]
-    assert waits.value in str(late.describe(0))
+    assert late.explain(0).waits_for is waits
 
 
 def test_records_behind_others_that_wait_for_room_or_a_serializer_are_not_passed_on_by_metadata() -> None:
     desk = Desk()
     known = desk.park(b"known")
-    for value, waits in ((b"room", Waits.ROOM), (b"serializer", Waits.SERIALIZER)):
+    for value, waits in ((b"room", WaitsFor.ROOM), (b"serializer", WaitsFor.SERIALIZER)):
         desk.dispatcher.keep(desk.make(value), waits)
     desk.learn([1])
     assert desk.passed == [known]

@@ -41,6 +41,7 @@ from aiokprod.errors import (
     UnknownTopicError,
     WrongLoopError,
 )
+from aiokprod.explanation import Place
 from aiokprod.foreign_calls import NAMES
 from aiokprod.model import CloseReport, Persistence, ProducerState
 from aiokprod.pipeline.sending.hashes import murmur2_partition
@@ -189,7 +190,7 @@ def test_a_record_has_its_outcome_after_send_never_within(run_with: Callable[[Sc
             assert (delivery.attempts, delivery.latency) == (None, None)
             assert await delivery == RecordMetadata("t", 2, 0, 5, TimestampType.CREATE_TIME)
             assert delivery.done() and delivery.attempts == 1 and delivery.latency is not None
-            assert delivery.state.stage == "delivered" and str(delivery.state) == "delivered: offset 0"
+            assert (delivery.explain().place, delivery.explain().why) == (Place.DELIVERED, "offset 0")
             assert delivery.size_bytes > 0 and not delivery.recall() and not delivery.cancel()
             assert delivery.get_loop() is asyncio.get_running_loop()
             assert (await producer.send("t", b"v", partition=2)).offset == 1
@@ -430,7 +431,7 @@ def test_without_acks_no_offset_is_told(run_with: Callable[[Scenario], None]) ->
         async with make(acks=0, enable_idempotence=False) as producer:
             delivery = producer.send("t", b"v", timestamp_ms=5)
             assert (await delivery).offset is None and delivery.result().timestamp == 5
-            assert str(delivery.state) == "delivered: offset unknown"
+            assert delivery.explain().why == "offset unknown"
 
     run_with(scenario)
 
@@ -613,7 +614,7 @@ def test_the_next_record_fails_as_scripted_and_is_not_kept() -> None:
             assert (error.topic, error.partition, error.attempts, error.code) == ("t", 2, 1, 44)
             assert error.persistence is Persistence.POSSIBLY_PERSISTED and error.elapsed_s is not None
             assert scripted.topic is None  # the test's own object is left alone
-            assert delivery.attempts == 1 and str(delivery.state) == "failed: BrokerRejectedError"
+            assert delivery.attempts == 1 and delivery.explain().why.startswith("BrokerRejectedError: ")
             assert (await producer.send("t", b"w", partition=2)).offset == 0
             assert [record.value for record in producer.records] == [b"w"]
             assert producer.metrics()["records_failed"] == 1 and producer.health().buffered_bytes == 0
@@ -743,7 +744,7 @@ def test_a_delayed_record_keeps_those_behind_it_in_its_partition_waiting() -> No
             behind = producer.send("t", b"behind", partition=0)
             other = producer.send("t", b"other", partition=1)
             await other
-            assert not late.done() and not behind.done() and "delay of 0.05 s" in str(late.state)
+            assert not late.done() and not behind.done() and "delay of 0.05 s" in late.explain().why
             await behind
             assert late.done() and loop.time() - began >= 0.049
             assert late.latency is not None and late.latency >= 0.049
@@ -775,7 +776,7 @@ def test_a_hold_holds_everything_until_it_is_released() -> None:
             assert not any(delivery.done() for delivery in deliveries) and not flush.done()
             assert producer.records == [] and producer.health().buffered_bytes > 0
             assert producer.health().oldest_record_s is not None
-            assert deliveries[0].state.stage == "queued"
+            assert deliveries[0].explain().place is Place.QUEUED
             producer.release()
             await flush
             assert [record.value for record in producer.records] == [b"%d" % n for n in range(6)]
@@ -845,7 +846,7 @@ def test_a_full_buffer_is_felt_as_with_a_cluster() -> None:
                     taken.append(producer.send("t", bytes(200)))
             with pytest.raises(BufferFullError):
                 producer.try_send("t", b"v")
-            assert taken[-1].state.stage == "parked" and not producer.health().ready
+            assert taken[-1].explain().place is Place.PARKED and not producer.health().ready
             room = asyncio.create_task(producer.ready())
             await turns()
             assert not room.done()
