@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aiokprod import errors
+
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 120)
 BYTES = (256, 1024, 4096, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -104,6 +106,16 @@ MOST_TOPICS = 100
 OTHER_TOPICS = "(other)"
 """The name under which the topics after the first `MOST_TOPICS` are counted; no topic can have it."""
 
+OTHER_ERRORS = "(other)"
+"""The name under which errors are counted that are neither of aiokprod nor of Kafka."""
+KNOWN_ERRORS = frozenset(
+    [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.AiokprodError)
+    ]
+)
+
 
 MAXIMA = ("oldest_record_seconds",)
 """Gauges of which several producers have the largest value together, not the sum."""
@@ -134,6 +146,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicCounters] = {}
+        self._records_failed: dict[str, Counter] = {}  # by error
+        self._attempts_failed: dict[str, Counter] = {}  # by Kafka's code
         # admission
         self.buffer_limit_bytes = Gauge()
         self.buffer_used_bytes = Gauge()
@@ -146,6 +160,8 @@ class Metrics:
         # records
         self.records_delivered = Counter()
         self.records_failed = Counter()
+        self.records_delivered_by_retry = Counter()
+        self.records_delivered_by_proof = Counter()
         self.oldest_record_seconds = Gauge()
         self.delivery_seconds = Histogram(SECONDS)
         self.segment_room_seconds = Histogram(SECONDS)
@@ -156,6 +172,7 @@ class Metrics:
         # batches
         self.batches_sent = Counter()
         self.batches_resent = Counter()
+        self.attempts_failed = Counter()
         self.batch_records = Histogram(COUNTS)
         self.batch_bytes = Histogram(BYTES)
         self.batch_uncompressed_bytes = Counter()
@@ -177,6 +194,7 @@ class Metrics:
         # transactions
         self.transactions_committed = Counter()
         self.transactions_aborted = Counter()
+        self.transactions_unknown = Counter()
         # cluster
         self.metadata_refreshes = Counter()
         self.metadata_errors = Counter()
@@ -203,6 +221,27 @@ class Metrics:
         """Return the counters of all topics by name at this moment; callable from any thread."""
         return {name: counters.snapshot() for name, counters in list(self._topics.items())}
 
+    # ------------------------------------------------------------------ errors
+    def failed(self, error: errors.AiokprodError, count: int) -> None:
+        """Count records that failed with this error."""
+        self.records_failed.add(count)
+        name = type(error).__name__
+        _counted(self._records_failed, name if name in KNOWN_ERRORS else OTHER_ERRORS, count)
+
+    def attempt_failed(self, code: str | None) -> None:
+        """Count an attempt of a batch that failed. `code`: its name; None: it is not known."""
+        self.attempts_failed.add(1)
+        _counted(self._attempts_failed, OTHER_ERRORS if code is None else code, 1)
+
+    def errors_snapshot(self) -> dict[str, dict[str, Number]]:
+        """Return the counters of all errors by name at this moment; callable from any thread."""
+        found: dict[str, dict[str, Number]] = {}
+        for error, counter in list(self._records_failed.items()):
+            found[error] = {"records_failed": counter.value}
+        for code, counter in list(self._attempts_failed.items()):
+            found.setdefault(code, {})["attempts_failed"] = counter.value
+        return found
+
     def kinds(self) -> dict[str, str]:
         """Return the kind of each metric by name: "counter", "gauge" or "histogram"."""
         return {name: type(metric).__name__.lower() for name, metric in self._all()}
@@ -217,3 +256,10 @@ class Metrics:
         # In the compiled form an object has no __dict__.
         named = [(name, getattr(self, name)) for name in dir(self) if not name.startswith("_")]
         return [(name, metric) for name, metric in named if isinstance(metric, (Counter, Gauge, Histogram))]
+
+
+def _counted(counters: dict[str, Counter], name: str, count: int) -> None:
+    counter = counters.get(name)
+    if counter is None:
+        counter = counters[name] = Counter()
+    counter.add(count)

@@ -759,6 +759,15 @@ class Producer(_Base):
         """
         return self._metrics.topics_snapshot()
 
+    def error_metrics(self) -> dict[str, dict[str, int | float]]:
+        """Return a snapshot of the failures by error; callable from any thread.
+
+        Returns:
+            Name of an error class or of a Kafka code -> counter -> value, as docs/metrics.md says. Errors that did not happen
+            are left out.
+        """
+        return self._metrics.errors_snapshot()
+
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse `pickle`, `copy.copy` and `copy.deepcopy`: sockets and a loop cannot be in two places."""
         raise TypeError(

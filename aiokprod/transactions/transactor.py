@@ -844,6 +844,7 @@ class Transactor:
         elif action.outcome is Outcome.ABORTED:
             self._metrics.transactions_aborted.add(1)
         else:
+            self._metrics.transactions_unknown.add(1)
             self._log.warned("unknown end", self._failures.unknown_end().message)
         self.tell_end(TransactionOutcome(action.outcome.value))
         self._callers.tell(EndResult(action.outcome, action.cause))

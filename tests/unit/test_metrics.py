@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aiokprod.metrics import MOST_TOPICS, OTHER_TOPICS, Histogram, HistogramSnapshot, Metrics
+from aiokprod.errors import DeliveryError, DeliveryTimeoutError
+from aiokprod.metrics import MOST_TOPICS, OTHER_ERRORS, OTHER_TOPICS, Histogram, HistogramSnapshot, Metrics
 
 
 def test_a_value_on_a_bound_belongs_to_that_bound() -> None:
@@ -44,6 +45,24 @@ def test_two_producers_share_no_numbers() -> None:
     one, other = Metrics(), Metrics()
     one.records_delivered.add(1)
     assert other.snapshot()["records_delivered"] == 0
+
+
+def test_errors_are_counted_by_names_that_are_known() -> None:
+    class TheirsError(DeliveryError):
+        pass
+
+    metrics = Metrics()
+    for error in (DeliveryTimeoutError("late"), DeliveryTimeoutError("late"), TheirsError("?")):
+        metrics.failed(error, 2)
+    for code in ("NO_ANSWER", None, None):
+        metrics.attempt_failed(code)
+    assert metrics.errors_snapshot() == {
+        "DeliveryTimeoutError": {"records_failed": 4},
+        OTHER_ERRORS: {"records_failed": 2, "attempts_failed": 2},
+        "NO_ANSWER": {"attempts_failed": 1},
+    }
+    told = metrics.snapshot()
+    assert (told["records_failed"], told["attempts_failed"]) == (6, 3)
 
 
 def test_topics_are_counted_each_up_to_a_bound() -> None:

@@ -34,6 +34,7 @@ from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import TRANSACTIONAL_BIT, batch_header
 from aiokprod.records.compression import CODEC_BITS
+from aiokprod.wire.codes import NAMES
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.produce import (
     ProduceAnswer,
@@ -530,9 +531,12 @@ class BrokerFlusher(ConnectionListener):
     def _note_failed(
         self, queue: PartitionQueue, entry: Entry, attempt: int, sent_at: float, code: int, how: str, now: float
     ) -> None:
-        """Note a failed attempt for explanations, as one text for the attempt and its end, and for the log."""
-        if entry.is_dead or attempt != entry.attempt:
-            return  # its story is over; or a later attempt is under way, and this one was told before
+        """Note a failed attempt for explanations, as one text for the attempt and its end, for the log, and for the metrics."""
+        if attempt != entry.attempt:
+            return  # a later attempt is under way, and this one was told before
+        self._metrics.attempt_failed("NO_ANSWER" if code == NO_ANSWER else NAMES.get(code))
+        if entry.is_dead:
+            return  # its story is over
         ranges = entry.ranges
         if not ranges:
             return  # every record has its outcome, so there is nothing to tell

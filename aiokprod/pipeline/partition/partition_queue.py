@@ -25,7 +25,7 @@ from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence
 from aiokprod.pipeline.delivery.delivery import Delivery
-from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Segment, SettledOwner
+from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Range, Segment, SettledOwner
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -57,6 +57,7 @@ from aiokprod.records.column_rows import Section
 from aiokprod.records.compression import OFFLOAD_BYTES, compress
 from aiokprod.wire.codes import ErrorCode, name_of
 
+PROOF: Final = Reason.PROOF
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 MOST_AWAKE: Final = 10
 """Batches of the partition that are in flight or go soon; what is behind them waits long enough to `rest`."""
@@ -1116,7 +1117,11 @@ class PartitionQueue(ExplainedQueue):
             self._tell(batch, action.ranges, error, now, action.flying)
         else:
             if self._scope is not None:
-                self._note_written(offset, sum([last - first for first, last in action.ranges]))
+                self._note_written(offset, _records_of(action.ranges))
+            if action.why is PROOF:
+                self.metrics.records_delivered_by_proof.add(_records_of(action.ranges))
+            elif action.attempts > 1:
+                self.metrics.records_delivered_by_retry.add(_records_of(action.ranges))
             if batch.timeline is not None and action.ranges:
                 # Its way was not a straight one: that can still be explained later.
                 first, last = action.ranges[0][0], action.ranges[-1][1]
@@ -1153,7 +1158,7 @@ class PartitionQueue(ExplainedQueue):
             metrics.records_delivered.add(count)
             self.counters.records_delivered.add(count)
         else:
-            metrics.records_failed.add(count)
+            metrics.failed(segment.error, count)
             self.counters.records_failed.add(count)
             if not is_told:
                 # Before `settle`, which lets go of the records and of the tasks that wait for them.
@@ -1192,3 +1197,10 @@ class PartitionQueue(ExplainedQueue):
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.partition} on {self.node}: {self.ledger}>"
+
+
+def _records_of(ranges: list[Range]) -> int:
+    count = 0
+    for first, last in ranges:
+        count += last - first
+    return count

@@ -622,7 +622,7 @@ class Parking:
         if dispatcher is not None:
             dispatcher.forget(record)
             self.forget_unneeded(dispatcher)
-        self._metrics.records_failed.add(1)
+        self._metrics.failed(error, 1)
         self._metrics.topic(record.topic).records_failed.add(1)
         self._reports.undelivered(record.topic, record.partition, error, 1)
         self._reports.settled(record, 0, 1)

@@ -222,7 +222,7 @@ class MemoryPartition(RecordQueue):
         error.persistence = error.persistence or Persistence.NOT_PERSISTED
         if not isinstance(error, RecordRecalledError):
             error.add_note(note(f"{self.topic}-{self.partition}", record.sent_at, (), now, type(error).__name__))
-        self.metrics.records_failed.add(1)
+        self.metrics.failed(error, 1)
         self.metrics.topic(self.topic).records_failed.add(1)
         delivery = record.delivery
         assert delivery is not None

@@ -470,6 +470,8 @@ def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_for_again(versi
         cluster.clear_faults()
         await producer.commit_transaction()
         assert transaction.outcome is TransactionOutcome.COMMITTED
+        ends = producer.metrics()
+        assert (ends["transactions_unknown"], ends["transactions_committed"]) == (2, 1)
         assert await committed(cluster) == [b"v"]
         async with producer.transaction():
             producer.send("t", b"w", partition=0)

@@ -1,0 +1,76 @@
+"""Metrics of what fails: records and attempts by error, and records that only another attempt has delivered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from virtual_rig import kinds, outcomes, run, started
+
+from aiokprod.errors import RetriesExhaustedError, UnknownTopicError
+from aiokprod.testing.virtual import VirtualNetwork
+
+
+def test_attempts_are_counted_by_the_name_of_their_code() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+            assert producer.error_metrics() == {}
+            cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=3)
+            await producer.send("t", b"w")
+            cluster.drop_answer("Produce")
+            await producer.send("t", b"x")
+            cluster.fail_next("Produce", 999)
+            assert kinds(await outcomes([producer.send("t", b"y")])) == ["BrokerRejectedError"]
+            assert producer.error_metrics() == {
+                "NOT_ENOUGH_REPLICAS": {"attempts_failed": 3},
+                "NO_ANSWER": {"attempts_failed": 1},
+                "(other)": {"attempts_failed": 1},
+                "BrokerRejectedError": {"records_failed": 1},
+            }
+            assert producer.metrics()["attempts_failed"] == 5
+            assert producer.metrics()["records_failed"] == 1
+
+    run(scenario)
+
+
+def test_records_that_fail_are_counted_by_the_class_of_their_error() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=5, retries=1, max_block_ms=1_000) as (cluster, producer):
+            cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=2)
+            failed = await outcomes([producer.send("t", b"v"), producer.send("t", b"w"), producer.send("no", b"x")])
+            assert [type(error) for error in failed] == [
+                RetriesExhaustedError,
+                RetriesExhaustedError,
+                UnknownTopicError,
+            ]
+            told = producer.error_metrics()
+            assert told["RetriesExhaustedError"] == {"records_failed": 2}
+            assert told["UnknownTopicError"] == {"records_failed": 1}
+            assert producer.metrics()["records_failed"] == 3
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("by", ["retry", "proof"])
+def test_records_that_another_attempt_has_delivered_are_counted(by: str) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+            if by == "retry":
+                cluster.drop_answer("Produce")
+                await producer.send("t", b"w")
+            else:
+                cluster.omit_partition("Produce", "t", 0)
+                cluster.fail_next("Produce", "MESSAGE_TOO_LARGE", nth=2)  # the second attempt of the first batch
+                first = producer.send("t", b"w")
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                assert producer.metrics()["requests_in_flight"] == 1
+                second = producer.send("t", b"x")
+                assert kinds(await outcomes([first, second])) == ["RecordMetadata", "RecordMetadata"]
+            metrics = producer.metrics()
+            told = {name: metrics[f"records_delivered_by_{name}"] for name in ("retry", "proof")}
+            assert told == {"retry": int(by == "retry"), "proof": int(by == "proof")}
+
+    run(scenario)
