@@ -8,7 +8,7 @@ counts.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiokprod import errors
@@ -106,6 +106,9 @@ MOST_TOPICS = 100
 OTHER_TOPICS = "(other)"
 """The name under which the topics after the first `MOST_TOPICS` are counted; no topic can have it."""
 
+MOST_BROKERS = 100
+OTHER_BROKERS = "(other)"
+"""The name under which the brokers after the first `MOST_BROKERS` are counted."""
 OTHER_ERRORS = "(other)"
 """The name under which errors are counted that are neither of aiokprod nor of Kafka."""
 KNOWN_ERRORS = frozenset(
@@ -141,11 +144,30 @@ class TopicCounters:
         }
 
 
+class BrokerMetrics:
+    """The metrics of the Produce requests to one broker."""
+
+    __slots__ = ("request_seconds", "requests_in_flight", "requests_sent")
+
+    def __init__(self) -> None:
+        self.requests_sent = Counter()
+        self.requests_in_flight = Gauge()
+        self.request_seconds = Histogram(SECONDS)
+
+    def snapshot(self) -> dict[str, Number | HistogramSnapshot]:
+        return {
+            "requests_sent": self.requests_sent.value,
+            "requests_in_flight": self.requests_in_flight.value,
+            "request_seconds": self.request_seconds.snapshot(),
+        }
+
+
 class Metrics:
     """All metrics of one producer; docs/metrics.md says what each means."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicCounters] = {}
+        self._brokers: dict[str, BrokerMetrics] = {}
         self._records_failed: dict[str, Counter] = {}  # by error
         self._attempts_failed: dict[str, Counter] = {}  # by Kafka's code
         # admission
@@ -160,8 +182,8 @@ class Metrics:
         # records
         self.records_delivered = Counter()
         self.records_failed = Counter()
-        self.records_delivered_by_retry = Counter()
-        self.records_delivered_by_proof = Counter()
+        self.delivered_by_retry = Counter()
+        self.delivered_by_proof = Counter()
         self.oldest_record_seconds = Gauge()
         self.delivery_seconds = Histogram(SECONDS)
         self.segment_room_seconds = Histogram(SECONDS)
@@ -220,6 +242,36 @@ class Metrics:
     def topics_snapshot(self) -> dict[str, dict[str, Number]]:
         """Return the counters of all topics by name at this moment; callable from any thread."""
         return {name: counters.snapshot() for name, counters in list(self._topics.items())}
+
+    # ------------------------------------------------------------------ brokers
+    def broker(self, node_id: int) -> BrokerMetrics:
+        """Return the metrics of a broker; brokers after the first `MOST_BROKERS` share those of `OTHER_BROKERS`."""
+        brokers = self._brokers
+        name = self._name_of_broker(node_id)
+        found = brokers.get(name)
+        if found is None:
+            found = brokers[name] = BrokerMetrics()
+        return found
+
+    def _name_of_broker(self, node_id: int) -> str:
+        name = str(node_id)
+        return name if name in self._brokers or len(self._brokers) < MOST_BROKERS else OTHER_BROKERS
+
+    def set_in_flight(self, requests: Mapping[int, int]) -> None:
+        """Set the gauges of requests in flight, of all brokers. `requests`: by broker; callable from any thread."""
+        counts: dict[str, int] = {}
+        total = 0
+        for node_id, count in requests.items():
+            name = self._name_of_broker(node_id)
+            counts[name] = counts.get(name, 0) + count
+            total += count
+        self.requests_in_flight.set(total)
+        for name, metrics in list(self._brokers.items()):
+            metrics.requests_in_flight.set(counts.get(name, 0))
+
+    def brokers_snapshot(self) -> dict[str, dict[str, Number | HistogramSnapshot]]:
+        """Return the metrics of all brokers by their id at this moment; callable from any thread."""
+        return {name: metrics.snapshot() for name, metrics in list(self._brokers.items())}
 
     # ------------------------------------------------------------------ errors
     def failed(self, error: errors.AiokprodError, count: int) -> None:

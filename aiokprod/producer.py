@@ -759,6 +759,16 @@ class Producer(_Base):
         """
         return self._metrics.topics_snapshot()
 
+    def broker_metrics(self) -> dict[str, dict[str, Any]]:
+        """Return a snapshot of the metrics of the requests to each broker; callable from any thread.
+
+        Returns:
+            Id of the broker, as a text -> metric -> value, as docs/metrics.md says. From the 101st broker on, brokers are
+            counted together under "(other)".
+        """
+        self._life.measure()
+        return self._metrics.brokers_snapshot()
+
     def error_metrics(self) -> dict[str, dict[str, int | float]]:
         """Return a snapshot of the failures by error; callable from any thread.
 

@@ -86,6 +86,6 @@ class Backend:
         """Return what holds up records that partitions have, and requests; `now`: loop time. From any thread."""
         raise AssertionError("abstract")
 
-    def requests_in_flight(self) -> int:
-        """Count the requests that have no answer yet. From any thread."""
+    def requests_in_flight(self) -> dict[int, int]:
+        """Count the requests to each broker that have no answer yet. From any thread."""
         raise AssertionError("abstract")

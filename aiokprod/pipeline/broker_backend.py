@@ -220,7 +220,7 @@ class BrokerBackend(Backend, ClusterListener):
     def obstacles(self, now: float) -> list[Obstacle]:
         return [*of_brokers(list(self.brokers.flushers.values()), now), *of_partitions(list(self.partitions), now)]
 
-    def requests_in_flight(self) -> int:
+    def requests_in_flight(self) -> dict[int, int]:
         return self.brokers.requests_in_flight()
 
     # ------------------------------------------------------------------ told by the cluster

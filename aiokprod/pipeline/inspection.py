@@ -261,12 +261,12 @@ def newest_error(
     return None if log.last_error is None else (log.last_error_wall_s, log.last_error)
 
 
-def measure(metrics: Metrics, parking: Parking, requests_in_flight: int, now: float) -> None:
-    """Bring the gauges up to date, but those of the health. `now`: loop time."""
+def measure(metrics: Metrics, parking: Parking, requests_in_flight: Mapping[int, int], now: float) -> None:
+    """Bring the gauges up to date, but those of the health. `requests_in_flight`: by broker; `now`: loop time."""
     metrics.buffer_used_bytes.set(parking.gate.held_bytes)
     metrics.buffer_waiting_records.set(parking.gate.waiting_count)
     metrics.parked_records.set(parking.parked_for_topics)
-    metrics.requests_in_flight.set(requests_in_flight)
+    metrics.set_in_flight(requests_in_flight)
     oldest_s = oldest_record_s(parking, now)
     metrics.oldest_record_seconds.set(0.0 if oldest_s is None else oldest_s)
 

@@ -450,7 +450,7 @@ class Pipeline:
             self.health(state, since),
             "" if transactor is None else transactor.trouble,
             [*obstacles, *self.backend.obstacles(now)],
-            self.backend.requests_in_flight(),
+            sum(self.backend.requests_in_flight().values()),
             now,
         )
 

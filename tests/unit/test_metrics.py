@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from aiokprod.errors import DeliveryError, DeliveryTimeoutError
-from aiokprod.metrics import MOST_TOPICS, OTHER_ERRORS, OTHER_TOPICS, Histogram, HistogramSnapshot, Metrics
+from aiokprod.metrics import (
+    MOST_BROKERS,
+    MOST_TOPICS,
+    OTHER_BROKERS,
+    OTHER_ERRORS,
+    OTHER_TOPICS,
+    Histogram,
+    HistogramSnapshot,
+    Metrics,
+)
 
 
 def test_a_value_on_a_bound_belongs_to_that_bound() -> None:
@@ -45,6 +54,24 @@ def test_two_producers_share_no_numbers() -> None:
     one, other = Metrics(), Metrics()
     one.records_delivered.add(1)
     assert other.snapshot()["records_delivered"] == 0
+
+
+def test_brokers_are_counted_each_up_to_a_bound() -> None:
+    metrics = Metrics()
+    for node in range(MOST_BROKERS + 5):
+        metrics.broker(node).requests_sent.add(1)
+    metrics.broker(3).request_seconds.record(0.2)
+    metrics.set_in_flight({3: 2, 7: 1, MOST_BROKERS + 1: 1, MOST_BROKERS + 2: 4})
+    told = metrics.brokers_snapshot()
+    assert len(told) == MOST_BROKERS + 1
+    seconds = told["3"]["request_seconds"]
+    assert isinstance(seconds, HistogramSnapshot)
+    assert (told["3"]["requests_sent"], told["3"]["requests_in_flight"], seconds.count) == (1, 2, 1)
+    assert (told[OTHER_BROKERS]["requests_sent"], told[OTHER_BROKERS]["requests_in_flight"]) == (5, 5)
+    assert metrics.snapshot()["requests_in_flight"] == 8
+    metrics.set_in_flight({7: 1})
+    told = metrics.brokers_snapshot()
+    assert (told["3"]["requests_in_flight"], told["7"]["requests_in_flight"]) == (0, 1)
 
 
 def test_errors_are_counted_by_names_that_are_known() -> None:

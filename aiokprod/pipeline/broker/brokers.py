@@ -112,10 +112,14 @@ class Brokers(Destination):
         flusher = self.flushers.get(node)
         return None if flusher is None else flusher.wait_here(now)
 
-    def requests_in_flight(self) -> int:
-        """Return how many requests have no answer yet. May be called from any thread."""
-        connections = [flusher.connection for flusher in list(self.flushers.values())]
-        return sum(connection.in_flight for connection in connections if connection is not None)
+    def requests_in_flight(self) -> dict[int, int]:
+        """Return how many requests to each broker have no answer yet. May be called from any thread."""
+        found: dict[int, int] = {}
+        for node, flusher in list(self.flushers.items()):
+            connection = flusher.connection
+            if connection is not None:
+                found[node] = connection.in_flight
+        return found
 
     def end(self) -> None:
         """Stop: the producer closes."""

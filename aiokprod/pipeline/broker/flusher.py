@@ -109,6 +109,7 @@ class BrokerFlusher(ConnectionListener):
         self._effects = context.effects
         self._loop = context.loop
         self._metrics = context.metrics
+        self._own = context.metrics.broker(node_id)
         self._hooks = context.batch_hooks
         self._failing = context.failing
         # A look: a thousand partitions that become ready in one turn cost one.
@@ -272,6 +273,7 @@ class BrokerFlusher(ConnectionListener):
         request = SentRequest(version, sent, now, records)
         metrics.batch_compressed_bytes.add(compressed_bytes)
         metrics.requests_sent.add(1)
+        self._own.requests_sent.add(1)
         metrics.batches_sent.add(len(taken))
         timeout_s = settings.request_timeout_s
         if self._scope is not None:
@@ -303,6 +305,7 @@ class BrokerFlusher(ConnectionListener):
         # (broker: 5.1, faults: P26).
         now, now_ms = self._loop.time(), wall_ms()
         self._metrics.request_seconds.record(now - request.sent_at)
+        self._own.request_seconds.record(now - request.sent_at)
         self._effects.begin()
         try:
             for queue, entry, attempt, _ in request.sent:
@@ -355,6 +358,7 @@ class BrokerFlusher(ConnectionListener):
     def _answered(self, connection: BrokerConnection, request: SentRequest, body: memoryview) -> None:
         now, now_ms = self._loop.time(), wall_ms()
         self._metrics.request_seconds.record(now - request.sent_at)
+        self._own.request_seconds.record(now - request.sent_at)
         try:
             answer = decode_produce(body, request.version, len(request.sent), request.records)
             outcomes = self._sort(request, answer.outcomes)

@@ -1119,9 +1119,9 @@ class PartitionQueue(ExplainedQueue):
             if self._scope is not None:
                 self._note_written(offset, _records_of(action.ranges))
             if action.why is PROOF:
-                self.metrics.records_delivered_by_proof.add(_records_of(action.ranges))
+                self.metrics.delivered_by_proof.add(_records_of(action.ranges))
             elif action.attempts > 1:
-                self.metrics.records_delivered_by_retry.add(_records_of(action.ranges))
+                self.metrics.delivered_by_retry.add(_records_of(action.ranges))
             if batch.timeline is not None and action.ranges:
                 # Its way was not a straight one: that can still be explained later.
                 first, last = action.ranges[0][0], action.ranges[-1][1]

@@ -100,8 +100,8 @@ class MemoryBackend(Backend):
         text = f"the MemoryProducer is held: {count} records wait for release()"
         return [Obstacle(kind=ObstacleKind.HELD, text=text, count=count)]
 
-    def requests_in_flight(self) -> int:
-        return 0
+    def requests_in_flight(self) -> dict[int, int]:
+        return {}
 
     # ------------------------------------------------------------------ topics
     def _wanted(self, topic: str) -> None:

@@ -70,7 +70,29 @@ def test_records_that_another_attempt_has_delivered_are_counted(by: str) -> None
                 second = producer.send("t", b"x")
                 assert kinds(await outcomes([first, second])) == ["RecordMetadata", "RecordMetadata"]
             metrics = producer.metrics()
-            told = {name: metrics[f"records_delivered_by_{name}"] for name in ("retry", "proof")}
+            told = {name: metrics[f"delivered_by_{name}"] for name in ("retry", "proof")}
             assert told == {"retry": int(by == "retry"), "proof": int(by == "proof")}
+
+    run(scenario)
+
+
+def test_requests_are_counted_and_timed_by_broker() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, brokers=2, partitions=2) as (cluster, producer):
+            leaders = [cluster.leader("t", partition) for partition in range(2)]
+            await outcomes([producer.send("t", b"v", partition=partition) for partition in range(2)])
+            cluster.delay_next("Produce", 3.0, broker=leaders[1])
+            sent = [producer.send("t", b"v", partition=partition) for partition in range(2)]
+            await sent[0]
+            by_broker = producer.broker_metrics()
+            flying = {node: metrics["requests_in_flight"] for node, metrics in by_broker.items()}
+            assert flying == {str(leaders[0]): 0, str(leaders[1]): 1}
+            await sent[1]
+            told = producer.broker_metrics()
+            for node, least_s, most_s in ((leaders[0], 0.0, 1.0), (leaders[1], 3.0, 4.0)):
+                seconds = told[str(node)]["request_seconds"]
+                assert seconds.count == told[str(node)]["requests_sent"] == 2
+                assert least_s <= seconds.total < most_s
+            assert producer.metrics()["request_seconds"].count == 4
 
     run(scenario)
