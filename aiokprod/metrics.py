@@ -8,7 +8,7 @@ counts.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiokprod import errors
@@ -104,7 +104,11 @@ class Histogram:
 
 MOST_TOPICS = 100
 OTHER_TOPICS = "(other)"
-"""The name under which the topics after the first `MOST_TOPICS` are counted; no topic can have it."""
+"""The name under which topics are counted that have no place among the `MOST_TOPICS`; no topic can have it."""
+LOOK_S = 60.0
+"""How often the places are looked at, if there are topics without one."""
+IDLE_LOOKS = 5
+"""So many looks without a record or a batch, and a topic gives up its place."""
 
 MOST_BROKERS = 100
 OTHER_BROKERS = "(other)"
@@ -127,9 +131,12 @@ MAXIMA = ("oldest_record_seconds",)
 class TopicCounters:
     """The counters of one topic."""
 
-    __slots__ = ("batches_sent", "records_delivered", "records_failed", "sent_bytes")
+    __slots__ = ("_idle_looks", "_seen", "batches_sent", "is_over", "records_delivered", "records_failed", "sent_bytes")
 
     def __init__(self) -> None:
+        self.is_over = False  # they count no more: `Metrics.topic` has others
+        self._seen: Number = 0  # at the last look
+        self._idle_looks = 0
         self.records_delivered = Counter()
         self.records_failed = Counter()
         self.batches_sent = Counter()
@@ -142,6 +149,23 @@ class TopicCounters:
             "batches_sent": self.batches_sent.value,
             "sent_bytes": self.sent_bytes.value,
         }
+
+    def is_idle(self) -> bool:
+        """Look whether they have grown; True: not for so long that another topic may have the place."""
+        seen = self.records_delivered.value + self.records_failed.value + self.batches_sent.value
+        self._idle_looks = self._idle_looks + 1 if seen == self._seen else 0
+        self._seen = seen
+        return self._idle_looks >= IDLE_LOOKS
+
+    def went_on(self) -> TopicCounters:
+        """End these counters, and return others that go on from them."""
+        self.is_over = True
+        others = TopicCounters()
+        others.records_delivered.value = self.records_delivered.value
+        others.records_failed.value = self.records_failed.value
+        others.batches_sent.value = self.batches_sent.value
+        others.sent_bytes.value = self.sent_bytes.value
+        return others
 
 
 class BrokerMetrics:
@@ -167,6 +191,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicCounters] = {}
+        self._kept_topics: frozenset[str] = frozenset()  # they have a place each, beside the others
+        self._looks_at = 0.0
         self._brokers: dict[str, BrokerMetrics] = {}
         self._records_failed: dict[str, Counter] = {}  # by error
         self._attempts_failed: dict[str, Counter] = {}  # by Kafka's code
@@ -228,16 +254,52 @@ class Metrics:
         self.connection_setup_seconds = Histogram(SECONDS)
 
     def topic(self, name: str) -> TopicCounters:
-        """Return the counters of a topic; topics after the first `MOST_TOPICS` share those of `OTHER_TOPICS`."""
+        """Return the counters of a topic; topics without a place among the `MOST_TOPICS` share those of `OTHER_TOPICS`.
+
+        What keeps them asks again as soon as they are over (`is_over`).
+        """
         topics = self._topics
         counters = topics.get(name)
         if counters is None:
-            if len(topics) >= MOST_TOPICS:
+            if len(topics) >= self._places() and name not in self._kept_topics:
                 name = OTHER_TOPICS
                 counters = topics.get(name)
             if counters is None:
                 counters = topics[name] = TopicCounters()
         return counters
+
+    def _places(self) -> int:
+        """Return how many entries there may be, so that a topic that is not kept gets one of its own."""
+        places = MOST_TOPICS
+        for name in self._kept_topics:
+            if name in self._topics:
+                places += 1
+        return places + 1 if OTHER_TOPICS in self._topics else places
+
+    def keep_topics(self, names: Iterable[str]) -> None:
+        """Count these topics by name always, beside the `MOST_TOPICS` others."""
+        self._kept_topics = self._kept_topics.union(names)
+        self._give_others_a_chance()
+
+    def look_at_topics(self, now: float) -> None:
+        """Take their places from topics that have been idle, if there are others without one. `now`: loop time."""
+        if now < self._looks_at <= now + LOOK_S:  # of another loop's clock otherwise
+            return
+        self._looks_at = now + LOOK_S
+        if OTHER_TOPICS not in self._topics:
+            return
+        for name, counters in list(self._topics.items()):
+            if name != OTHER_TOPICS and name not in self._kept_topics and counters.is_idle():
+                counters.is_over = True
+                del self._topics[name]
+        if len(self._topics) < self._places():
+            self._give_others_a_chance()
+
+    def _give_others_a_chance(self) -> None:
+        """Let each topic without a place ask again with its next batch: those that send most come first."""
+        others = self._topics.get(OTHER_TOPICS)
+        if others is not None:
+            self._topics[OTHER_TOPICS] = others.went_on()
 
     def topics_snapshot(self) -> dict[str, dict[str, Number]]:
         """Return the counters of all topics by name at this moment; callable from any thread."""

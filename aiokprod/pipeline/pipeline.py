@@ -392,6 +392,7 @@ class Pipeline:
         try:
             now = self.loop.time()
             self.outages.look(now)
+            self.context.metrics.look_at_topics(now)
             if not self.is_closing:
                 may_be = may_be_degraded(
                     self.context.settings, self.client, self.parking, busy, now, self._unknown_s(now)

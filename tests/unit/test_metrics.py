@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from aiokprod.errors import DeliveryError, DeliveryTimeoutError
 from aiokprod.metrics import (
+    IDLE_LOOKS,
+    LOOK_S,
     MOST_BROKERS,
     MOST_TOPICS,
     OTHER_BROKERS,
@@ -101,3 +103,65 @@ def test_topics_are_counted_each_up_to_a_bound() -> None:
     assert len(topics) == MOST_TOPICS + 1
     assert topics["t3"] == {"records_delivered": 1, "records_failed": 0, "batches_sent": 0, "sent_bytes": 7}
     assert topics[OTHER_TOPICS]["records_delivered"] == 5
+
+
+def full() -> Metrics:
+    """Return metrics with as many topics as have places, and one more."""
+    metrics = Metrics()
+    for number in range(MOST_TOPICS + 1):
+        metrics.topic(f"t{number}").records_delivered.add(1)
+    return metrics
+
+
+def look(metrics: Metrics, looks: int, *busy: str) -> None:
+    """Look so many times; these topics send in between."""
+    for number in range(looks):
+        for name in busy:
+            metrics.topic(name).records_delivered.add(1)
+        metrics.look_at_topics((number + 1) * LOOK_S)
+        metrics.look_at_topics((number + 1.5) * LOOK_S)  # too early
+
+
+def test_idle_topics_give_up_their_places_to_those_that_send() -> None:
+    metrics = full()
+    others = metrics.topic("late")
+    assert others is metrics.topic(OTHER_TOPICS)
+    look(metrics, IDLE_LOOKS, "t1", "late")
+    assert set(metrics.topics_snapshot()) == {f"t{number}" for number in range(MOST_TOPICS)} | {OTHER_TOPICS}
+    look(metrics, 1, "t1", "late")
+    assert set(metrics.topics_snapshot()) == {"t1", OTHER_TOPICS}
+    assert others.is_over and metrics.topic("late") is not others
+    metrics.topic("late").records_delivered.add(1)
+    told = metrics.topics_snapshot()
+    assert told["late"]["records_delivered"] == 1
+    assert told[OTHER_TOPICS]["records_delivered"] == 1 + IDLE_LOOKS + 1  # what it had counted stays
+    assert metrics.topic("t2").records_delivered.value == 0  # it begins again
+
+
+def test_without_topics_that_have_no_place_idle_ones_keep_theirs() -> None:
+    metrics = Metrics()
+    counters = metrics.topic("t")
+    look(metrics, IDLE_LOOKS + 3)
+    assert metrics.topic("t") is counters and not counters.is_over
+
+
+def test_topics_that_are_kept_have_places_beside_the_others() -> None:
+    metrics = full()
+    others = metrics.topic("orders")
+    metrics.keep_topics(["orders", "t3"])
+    assert others.is_over
+    metrics.topic("orders").records_delivered.add(7)
+    metrics.topic("late").records_delivered.add(1)  # in the place that "t3" does not need any more
+    assert metrics.topic("later") is metrics.topic(OTHER_TOPICS)
+    assert len(metrics.topics_snapshot()) == MOST_TOPICS + 3
+    metrics.topic("later").records_delivered.add(1)
+    look(metrics, IDLE_LOOKS + 2, "late")
+    assert set(metrics.topics_snapshot()) == {"orders", "t3", "late", OTHER_TOPICS}
+    assert metrics.topics_snapshot()["orders"]["records_delivered"] == 7
+
+
+def test_a_clock_that_begins_again_is_looked_at_all_the_same() -> None:
+    metrics = full()
+    metrics.look_at_topics(1e9)
+    look(metrics, IDLE_LOOKS + 1, "late")
+    assert metrics.topic("late") is not metrics.topic(OTHER_TOPICS)

@@ -253,8 +253,9 @@ class BrokerFlusher(ConnectionListener):
             compressed_bytes += len(section)
             records += entry.count
             metrics.batch_bytes.record(encoded.size_bytes)
-            queue.counters.batches_sent.add(1)
-            queue.counters.sent_bytes.add(encoded.size_bytes)
+            counters = queue.counters()
+            counters.batches_sent.add(1)
+            counters.sent_bytes.add(encoded.size_bytes)
             batch.is_written = True
             batch.last_sent_at = now
             batch.server = server

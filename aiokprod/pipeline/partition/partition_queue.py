@@ -23,6 +23,7 @@ from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, ProducerFailedError, RecordRecalledError
 from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.liveness import STALLED_S, Stall
+from aiokprod.metrics import TopicCounters
 from aiokprod.model import Persistence
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Range, Segment, SettledOwner
@@ -218,7 +219,7 @@ class PartitionQueue(ExplainedQueue):
         self.loop = context.loop
         self.ledger = ledger
         self.metrics = context.metrics
-        self.counters = context.metrics.topic(topic)
+        self._counters = context.metrics.topic(topic)
         self._hooks = context.batch_hooks
         self.is_used = False
         # The broker in whose ready set this queue is. Only `Retries.rerouted` writes it, after the ledger adopted another
@@ -1151,15 +1152,21 @@ class PartitionQueue(ExplainedQueue):
             segment = NamedSegment(first, last, error, action.attempts, now, refusal, position)
             self._settle_segment(batch, segment, False)
 
+    def counters(self) -> TopicCounters:
+        """Return the counters of the topic."""
+        if self._counters.is_over:
+            self._counters = self.metrics.topic(self.topic)
+        return self._counters
+
     def _settle_segment(self, batch: ProducerBatch, segment: Segment, is_told: bool) -> None:
         count = segment.last - segment.first
         metrics = self.metrics
         if segment.error is None:
             metrics.records_delivered.add(count)
-            self.counters.records_delivered.add(count)
+            self.counters().records_delivered.add(count)
         else:
             metrics.failed(segment.error, count)
-            self.counters.records_failed.add(count)
+            self.counters().records_failed.add(count)
             if not is_told:
                 # Before `settle`, which lets go of the records and of the tasks that wait for them.
                 unwatched = batch.unwatched(segment)

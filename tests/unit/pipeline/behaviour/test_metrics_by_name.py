@@ -1,4 +1,4 @@
-"""Metrics of what fails: records and attempts by error, and records that only another attempt has delivered."""
+"""Metrics by error, broker and topic, and of records that only another attempt has delivered."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from virtual_rig import kinds, outcomes, run, started
 
 from aiokprod.errors import RetriesExhaustedError, UnknownTopicError
+from aiokprod.metrics import IDLE_LOOKS, LOOK_S, MOST_TOPICS, OTHER_TOPICS
 from aiokprod.testing.virtual import VirtualNetwork
 
 
@@ -94,5 +95,28 @@ def test_requests_are_counted_and_timed_by_broker() -> None:
                 assert seconds.count == told[str(node)]["requests_sent"] == 2
                 assert least_s <= seconds.total < most_s
             assert producer.metrics()["request_seconds"].count == 4
+
+    run(scenario)
+
+
+def test_a_topic_that_sends_gets_the_place_of_one_that_is_idle() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            for number in range(MOST_TOPICS):
+                cluster.create_topic(f"t{number}")
+                await producer.send(f"t{number}", b"v")
+            assert (await producer.send("t", b"v")).offset == 0
+            assert "t" not in producer.topic_metrics()
+            for _ in range(IDLE_LOOKS + 2):
+                await producer.send("t0", b"v")
+                await producer.send("t", b"v")
+                await asyncio.sleep(LOOK_S)
+            await producer.send("t", b"v")
+            told = producer.topic_metrics()
+            assert set(told) == {"t", "t0", OTHER_TOPICS}
+            assert told["t0"]["records_delivered"] == IDLE_LOOKS + 3
+            total = told["t"]["records_delivered"] + told[OTHER_TOPICS]["records_delivered"]
+            assert total == told["t"]["batches_sent"] + told[OTHER_TOPICS]["batches_sent"] == IDLE_LOOKS + 4
+            assert told["t"]["records_delivered"] >= 1
 
     run(scenario)
