@@ -128,6 +128,19 @@ MAXIMA = ("oldest_record_seconds",)
 """Gauges of which several producers have the largest value together, not the sum."""
 
 
+BY_LABEL: dict[str, dict[str, str]] = {
+    "topic": {
+        "records_delivered": "counter",
+        "records_failed": "counter",
+        "batches_sent": "counter",
+        "sent_bytes": "counter",
+    },
+    "broker": {"requests_sent": "counter", "requests_in_flight": "gauge", "request_seconds": "histogram"},
+    "error": {"records_failed": "counter", "attempts_failed": "counter"},
+}
+"""The kinds of the metrics that there are for each topic, broker and error."""
+
+
 class TopicCounters:
     """The counters of one topic."""
 

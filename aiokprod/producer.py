@@ -754,10 +754,18 @@ class Producer(_Base):
         """Return a snapshot of the counters of each topic; callable from any thread.
 
         Returns:
-            Topic name -> counter -> value, as docs/metrics.md says. From the 101st topic on, topics are counted together under
-            "(other)".
+            Topic name -> counter -> value, as docs/metrics.md says. At most 100 topics, and those of `keep_topic_metrics`, are
+            counted by name, the others together under "(other)".
         """
         return self._metrics.topics_snapshot()
+
+    def keep_topic_metrics(self, topics: Iterable[str]) -> None:
+        """Let `topic_metrics` have these topics by name always, beside the 100 others.
+
+        Args:
+            topics: topic names; they are added to those of earlier calls.
+        """
+        self._metrics.keep_topics(topics)
 
     def broker_metrics(self) -> dict[str, dict[str, Any]]:
         """Return a snapshot of the metrics of the requests to each broker; callable from any thread.

@@ -21,8 +21,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from aiokprod import Producer
 from aiokprod.errors import ConfigError
 from aiokprod.integrations import prometheus as integration
-from aiokprod.integrations.prometheus import Files, PrometheusMetrics, TopicNames, Totals, Written
-from aiokprod.metrics import MOST_TOPICS, Metrics
+from aiokprod.integrations.prometheus import (
+    BrokerNames,
+    Files,
+    PrometheusMetrics,
+    TopicNames,
+    TopicSums,
+    Totals,
+    Written,
+)
+from aiokprod.metrics import BY_LABEL, IDLE_LOOKS, LOOK_S, MOST_BROKERS, MOST_TOPICS, Metrics
 from aiokprod.model import ProducerState
 from aiokprod.testing import MemoryProducer, MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
@@ -40,6 +48,18 @@ def scraped(registry: CollectorRegistry) -> Samples:
             assert key not in found, key
             found[key] = sample.value
     return found
+
+
+def files_of() -> Files:
+    return Files(TopicNames(is_fixed=True), BrokerNames())
+
+
+def written_to(files: Files, written: Written, client_id: str, metrics: Metrics) -> None:
+    figures = cast("dict[str, Any]", metrics.snapshot())
+    brokers = cast("integration.Figures", metrics.brokers_snapshot())
+    errors = cast("integration.Figures", metrics.errors_snapshot())
+    topics = cast("integration.Figures", metrics.topics_snapshot())
+    files.write(client_id, written, figures, topics, brokers, errors)
 
 
 def of(client_id: str, **more: str) -> tuple[tuple[str, str], ...]:
@@ -65,12 +85,15 @@ def test_a_scrape_has_the_metrics_of_a_producer() -> None:
                 assert samples["aiokprod_batch_records_bucket", of("a", le="10.0")] == 1
                 assert samples["aiokprod_batch_records_bucket", of("a", le="+Inf")] == 1
                 assert samples["aiokprod_topic_records_delivered_total", of("a", topic="orders")] == 7
+                assert samples["aiokprod_broker_requests_sent_total", of("a", broker="1")] == 1
+                assert samples["aiokprod_broker_requests_in_flight", of("a", broker="1")] == 0
+                assert samples["aiokprod_broker_request_seconds_bucket", of("a", broker="1", le="+Inf")] == 1
                 names = {name for name, _ in samples}
                 for name, kind in Metrics().kinds().items():
                     suffix = {"counter": "_total", "gauge": "", "histogram": "_bucket"}[kind]
                     assert f"aiokprod_{name}{suffix}" in names
                 labels = {label for _, pairs in samples for label, _ in pairs}
-                assert labels == {"client_id", "topic", "le"}
+                assert labels == {"client_id", "topic", "broker", "le"}
 
     asyncio.run(scenario())
 
@@ -143,14 +166,17 @@ def test_write_every_is_above_0() -> None:
 
 
 def test_files_grow_by_what_a_producer_has_added() -> None:
-    files, first, second = Files(TopicNames()), Written(), Written()
+    files, first, second = files_of(), Written(), Written()
     metrics = Metrics()
     metrics.records_delivered.add(5)
     metrics.request_seconds.record(0.002)
     metrics.buffer_used_bytes.set(70)
     metrics.topic("t").records_failed.add(2)
+    metrics.broker(1).request_seconds.record(0.002)
+    metrics.set_in_flight({1: 3})
+    metrics.attempt_failed("NO_ANSWER")
     for written in (first, first, second):  # the second producer is another one with the same figures
-        files.write("a", written, cast("dict[str, Any]", metrics.snapshot()), metrics.topics_snapshot())
+        written_to(files, written, "a", metrics)
     values = {key: value.get() for key, value in files._values.items()}
     assert values["records_delivered_total", "a"] == 10
     assert values["request_seconds_bucket", "a", "0.0025"] == 2
@@ -158,21 +184,32 @@ def test_files_grow_by_what_a_producer_has_added() -> None:
     assert values["request_seconds_sum", "a"] == pytest.approx(0.004)
     assert values["buffer_used_bytes", "a"] == 140  # of two producers
     assert values["topic_records_failed_total", "a", "t"] == 4
+    assert values["broker_request_seconds_bucket", "a", "1", "0.0025"] == 2
+    assert values["broker_request_seconds_sum", "a", "1"] == pytest.approx(0.004)
+    assert values["broker_requests_in_flight", "a", "1"] == 6
+    assert values["error_attempts_failed_total", "a", "NO_ANSWER"] == 2
+    metrics.set_in_flight({1: 1})
+    written_to(files, first, "a", metrics)
+    files.end("a", second)
+    assert files._values["broker_requests_in_flight", "a", "1"].get() == 1
 
 
 def test_files_take_so_many_producers_and_topics() -> None:
-    files = Files(TopicNames())
-    snapshot = cast("dict[str, Any]", Metrics().snapshot())
+    files = files_of()
     for number in range(integration.MOST_PRODUCERS + 10):
-        counters = {f"t{number * 3 + topic}": {"records_delivered": 1.0} for topic in range(3)}
-        files.write(f"c{number}", Written(), snapshot, counters)
+        metrics = Metrics()
+        for topic in range(3):
+            metrics.topic(f"t{number * 3 + topic}").records_delivered.add(1)
+            metrics.broker(number * 3 + topic).requests_sent.add(1)
+        written_to(files, Written(), f"c{number}", metrics)
     assert len({key[1] for key in files._values}) == integration.MOST_PRODUCERS
     assert len({key[2] for key in files._values if key[0].startswith("topic_")}) == MOST_TOPICS + 1
+    assert len({key[2] for key in files._values if key[0].startswith("broker_")}) == MOST_BROKERS + 1
 
 
 def test_topics_after_the_most_are_counted_together_whatever_producer_they_are_of() -> None:
     registry = CollectorRegistry()
-    metrics, files = PrometheusMetrics(registry), Files(TopicNames())
+    metrics, files = PrometheusMetrics(registry), files_of()
     producers = [MemoryProducer(client_id=client_id, interceptors=[metrics]) for client_id in ("a", "a", "b")]
 
     async def scenario() -> None:
@@ -185,8 +222,7 @@ def test_topics_after_the_most_are_counted_together_whatever_producer_they_are_o
     written = [Written() for _ in producers]
     for _ in range(2):
         for producer, there in zip(producers, written, strict=True):
-            figures = cast("dict[str, Any]", producer.metrics())
-            files.write(str(producer.config.client_id), there, figures, producer.topic_metrics())
+            written_to(files, there, str(producer.config.client_id), producer._metrics)
         samples = scraped(registry)
         name = "topic_records_delivered_total"
         told = {labels: value for (full, labels), value in samples.items() if full == f"aiokprod_{name}"}
@@ -219,6 +255,93 @@ def test_a_producer_that_starts_during_a_scrape_does_not_break_it() -> None:
     finally:
         sys.settrace(before)
     assert families
+
+
+# ---------------------------------------------------------------------- topics
+def test_a_topic_that_grows_gets_the_name_of_one_that_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(integration, "monotonic", lambda: now)
+    names = TopicNames()
+    for number in range(MOST_TOPICS):
+        names.label(f"t{number}")
+    now = 299.0
+    assert (names.label("late"), names.label("t0")) == ("(other)", "t0")
+    now = 301.0
+    assert names.label("late", has_grown=False) == "(other)"
+    assert (names.label("late"), names.has("late")) == ("late", True)
+    assert (names.has("t0"), names.has("t1")) == (True, False)  # the one that was idle the longest
+    assert TopicNames(is_fixed=True).label("late") == "late"
+
+
+def test_no_series_of_a_topic_goes_back_when_a_topic_gets_or_loses_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(integration, "monotonic", lambda: now)
+    names = TopicNames()
+    sums, written, metrics = TopicSums(names), (Written(), Written()), (Metrics(), Metrics())
+    before: dict[str, float] = {}
+    sent = 0
+    for minute in range(20):
+        now = minute * 60.0
+        for which, each in enumerate(metrics):
+            each.look_at_topics(now)
+            # The first hundred send for some minutes, then others do: those of the second producer begin earlier.
+            for number in range(MOST_TOPICS) if minute < 3 + which else range(MOST_TOPICS, MOST_TOPICS + 30):
+                each.topic(f"t{number}").records_delivered.add(1)
+                sent += 1
+            sums.add("a", written[which], cast("integration.Figures", each.topics_snapshot()))
+        told = {topic: figures["records_delivered"] for topic, figures in sums.of(["a"])["a"].items()}
+        assert len(told) <= MOST_TOPICS + 1
+        for topic, count in told.items():
+            assert count >= before.get(topic, 0), (minute, topic)
+        before = told
+    assert {f"t{number}" for number in range(MOST_TOPICS, MOST_TOPICS + 30)} <= set(before)
+    assert sum(before.values()) <= sent
+    assert sums.of([]) == sums.of(["a"]).get("b", {})  # those that are not exported are forgotten
+
+
+def test_a_topic_that_gave_up_its_place_in_a_producer_begins_again() -> None:
+    written = Written()
+    assert dict(written.topics_grown({"t": {"records_delivered": 5}})) == {"t": {"records_delivered": 5}}
+    assert dict(written.topics_grown({"t": {"records_delivered": 7}})) == {"t": {"records_delivered": 2}}
+    assert dict(written.topics_grown({"t": {"records_delivered": 1}})) == {"t": {"records_delivered": 1}}
+    assert dict(written.topics_grown({})) == {}
+    assert dict(written.topics_grown({"t": {"records_delivered": 3}})) == {"t": {"records_delivered": 3}}
+
+
+@pytest.mark.parametrize("is_multiprocess", [False, True])
+def test_topics_that_are_chosen_are_exported_by_name_and_no_others(
+    is_multiprocess: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        if is_multiprocess:
+            monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "unused")
+        registry = CollectorRegistry()
+        metrics = PrometheusMetrics(registry, topics=["orders", "never"])
+        async with MemoryProducer(client_id="a", interceptors=[metrics]) as producer:
+            for number in range(MOST_TOPICS + 5):
+                await producer.send(f"t{number}", b"v")
+            await producer.send("orders", b"v")
+            if is_multiprocess:
+                await asyncio.sleep(10)
+                name = "topic_records_delivered_total"
+                told = {key[2]: value(metrics, *key) for key in metrics._files._values if key[0] == name}
+            else:
+                name = "aiokprod_topic_records_delivered_total"
+                told = {dict(key)["topic"]: count for (full, key), count in scraped(registry).items() if full == name}
+            assert told == {"orders": 1, "(other)": MOST_TOPICS + 5}
+
+    run_in_virtual_time(scenario)
+
+
+def test_chosen_topics_are_a_list_that_is_not_too_long() -> None:
+    with pytest.raises(ConfigError, match=r"topics=\['orders'\]"):
+        PrometheusMetrics(None, topics="orders")
+    with pytest.raises(ConfigError, match="at most 1000"):
+        PrometheusMetrics(None, topics=[str(number) for number in range(1001)])
+
+
+def test_an_idle_topic_is_idle_for_the_exporter_as_it_is_for_the_producer() -> None:
+    assert integration.IDLE_S == IDLE_LOOKS * LOOK_S == 300
 
 
 # ---------------------------------------------------------------------- several processes
@@ -266,12 +389,12 @@ def test_the_oldest_record_of_several_producers_is_the_oldest_of_all() -> None:
             second = MemoryProducer(client_id="a", interceptors=[metrics])
             async with first, second:
                 for producer, age_s in ((first, 3.0), (second, 40.0)):
-                    metrics._producers[producer].gauges["oldest_record_seconds"] = age_s
+                    metrics._producers[producer].gauges["oldest_record_seconds", "a"] = age_s
                 metrics._files.write_gauges("a")
                 assert value(metrics, "oldest_record_seconds", "a") == 40
-                totals = Totals(TopicNames())
+                totals = Totals(BrokerNames())
                 for age_s in (3.0, 40.0, 5.0):
-                    totals.add(first.metrics() | {"oldest_record_seconds": age_s}, {})
+                    totals.add(first.metrics() | {"oldest_record_seconds": age_s}, {}, {})
                 assert totals.metrics["oldest_record_seconds"] == 40
                 assert totals.metrics["ready_producers"] == 3
 
@@ -285,7 +408,7 @@ def test_a_producer_that_was_dropped_leaves_the_gauges() -> None:
             assert producer is not None
             metrics.on_start(producer)
             assert value(metrics, "buffer_limit_bytes", "a") == 0 and metrics._timers
-            metrics._producers[producer].gauges["buffer_limit_bytes"] = 7
+            metrics._producers[producer].gauges["buffer_limit_bytes", "a"] = 7
             metrics._files.write_gauges("a")
             assert value(metrics, "buffer_limit_bytes", "a") == 7
             producer = None
@@ -321,7 +444,7 @@ def test_what_a_producer_did_before_a_fork_is_exported_by_the_parent_only() -> N
                 await producer.send_many("t", [b"v"] * 10)
             for each in (metrics, alone):
                 each._producers[producer]  # it is there
-            metrics._files = Files(TopicNames())  # as a child finds it: without the values of its parent
+            metrics._files = files_of()  # as a child finds it: without the values of its parent
             metrics._producers[producer] = Written()
             metrics._producers[producer].process_id = alone._producers[producer].process_id = -1
             assert scraped(registry) == {}
@@ -367,8 +490,11 @@ def expressions() -> Iterator[str]:
 
 def exported_types() -> dict[str, str]:
     """Return the type of each series that a scrape has."""
-    found = {f"aiokprod_topic_{name}_total": "counter" for name in integration.OF_TOPICS}
-    for name, kind in Metrics().kinds().items():
+    found: dict[str, str] = {}
+    kinds = Metrics().kinds()
+    for label, metrics in BY_LABEL.items():
+        kinds |= {f"{label}_{name}": kind for name, kind in metrics.items()}
+    for name, kind in kinds.items():
         for suffix in {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}[kind]:
             found[f"aiokprod_{name}{suffix}"] = kind
     return found
@@ -414,7 +540,7 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_are_exported() -> None:
     for expression in asked:
         of_a_variable = re.fullmatch(r"label_values\((\w+), client_id\)", expression)
         assert of_a_variable[1] in exported_types() if of_a_variable else fits_the_types(expression), expression
-        labels = set(re.findall(r"(\w+)=~", expression))
+        labels = set(re.findall(r"(\w+)=~", expression)) - {"instance"}  # of Prometheus itself
         for grouped in re.findall(r"by \(([^)]*)\)", expression):
             labels |= {label.strip() for label in grouped.split(",")}
         assert labels <= {"client_id", "topic", "le"}
@@ -468,7 +594,7 @@ def test_an_alert_that_asks_for_something_else_is_found(query: str) -> None:
 def test_the_alert_about_records_that_fail_says_what_the_metric_counts() -> None:
     (said,) = [when for when, query in alerts().items() if "records_failed" in query]
     metrics = (DOCS / "metrics.md").read_text(encoding="utf-8")
-    assert "| `records_failed` | counter | records | failed records, whatever their persistence |" in metrics
+    assert "| `records_failed` | counter | records | failed records, whatever their persistence" in metrics
     assert "may be in the log" in said and "`error.persistence`" in said
 
 
