@@ -24,7 +24,7 @@ AiokprodError
 +- ClusterError                              the environment: brokers, network, permissions
 |  +- BootstrapError, ConnectionLostError, ConnectionSetupTimeoutError, RequestTimeoutError
 |  +- AuthenticationError, TlsError, ClusterAuthorizationError
-|  +- UnsupportedVersionError, ClusterIdMismatchError, BrokerAnswerError
+|  +- UnsupportedVersionError, ClusterIdMismatchError, BrokerAnswerError, AcknowledgedRecordsLostError
 +- ProtocolError                             bytes that no broker should send; the connection is closed
 +- CodecUnavailableError                     install the extra that the message names
 """
@@ -624,6 +624,12 @@ class ClusterIdMismatchError(ClusterError):
     """The brokers belong to a different cluster than at the start."""
 
     advice = "Check where the bootstrap names point; close and start the producer to use the other cluster."
+
+
+class AcknowledgedRecordsLostError(ClusterError):
+    """The cluster has lost records that it had acknowledged, and `fail_on_data_loss` is on."""
+
+    advice = "Find out which records are lost, send them again from their source, and start the producer again."
 
 
 class BrokerAnswerError(ClusterError):

@@ -15,6 +15,7 @@ __all__ = [
     "BatchSealed",
     "BatchSent",
     "BatchSettled",
+    "DataLoss",
     "ProducerInterceptor",
     "RecordOutcome",
     "Server",
@@ -156,6 +157,24 @@ class BatchSettled:
     """when they were settled"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataLoss:
+    """Records that the cluster has lost after it had acknowledged them."""
+
+    topic: str
+    """topic name"""
+    partition: int
+    """partition number"""
+    first_offset: int
+    """the first offset that was acknowledged before, and was given to another batch since"""
+    last_offset: int
+    """the last offset that was acknowledged before"""
+    records: int
+    """how many records are lost there, at most: others may have written some of them"""
+    at: float
+    """when it was certain, in seconds since 1970"""
+
+
 BatchEvent: TypeAlias = BatchSealed | BatchSent | BatchAnswered | BatchSettled
 
 
@@ -286,6 +305,13 @@ class ProducerInterceptor:
 
         Args:
             outcome: how it ended.
+        """
+
+    def on_data_loss(self, loss: DataLoss) -> None:
+        """Note that the cluster has lost records that it had acknowledged.
+
+        Args:
+            loss: where, and how many at most.
         """
 
     def close(self) -> Awaitable[None] | None:

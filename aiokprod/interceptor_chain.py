@@ -13,6 +13,7 @@ from aiokprod.hooks import (
     BatchSealed,
     BatchSent,
     BatchSettled,
+    DataLoss,
     ProducerInterceptor,
     RecordOutcome,
     Server,
@@ -55,6 +56,7 @@ class InterceptorChain:
         sole = of_batches[0] if len(of_batches) == 1 else None
         self._batch_sampler = sole if sole is not None and _overrides(sole, "skip_batches") else None
         self._of_transactions = [each for each in interceptors if _overrides(each, "on_transaction_end")]
+        self._of_losses = [each for each in interceptors if _overrides(each, "on_data_loss")]
         sole = self._of_records[0] if len(self._of_records) == 1 else None
         self._sampler = sole if sole is not None and _overrides(sole, "skip") else None
         self._keeps_positions = bool(self._listeners or self._settlers) or self._sampler is not None
@@ -223,6 +225,11 @@ class InterceptorChain:
         """Tell the interceptors how a transaction ended. Outside of every state change."""
         for interceptor in self._of_transactions:
             self._call(interceptor, "on_transaction_end", outcome)
+
+    def data_lost(self, loss: DataLoss) -> None:
+        """Tell the interceptors of records that the cluster has lost. Outside of every state change."""
+        for interceptor in self._of_losses:
+            self._call(interceptor, "on_data_loss", loss)
 
     # ------------------------------------------------------------------ batches
     def batch_changed(self, event: BatchEvent) -> None:

@@ -250,6 +250,8 @@ class Metrics:
         # health
         self.ready_producers = Gauge()
         self.degraded_producers = Gauge()
+        # the cluster's log
+        self.acknowledged_records_lost = Counter()
         # the watch
         self.stalls_healed = Counter()
         # transactions

@@ -24,7 +24,7 @@ SHOWN_LIMIT: Final = 80
 PEM_BEGINS: Final = "-----BEGIN"
 HOOKS: Final = (
     "on_start", "on_send", "on_acknowledgement", "on_outcome", "on_record_settled", "on_batch_sealed", "on_batch_sent",
-    "on_batch_answered", "on_batch_settled", "on_transaction_end",
+    "on_batch_answered", "on_batch_settled", "on_transaction_end", "on_data_loss",
 )  # fmt: skip
 """Methods of `ProducerInterceptor` whose names begin with `on_`: any other such name is a misspelt one."""
 CLIENT_ID_LIMIT: Final = 2**15 - 1  # bytes; its length on the wire is an int16

@@ -88,6 +88,7 @@ class _Options(TypedDict, total=False):
     interceptors: Sequence[Any]
     on_delivery_error: Callable[..., object] | None
     keep_failed_records: bool
+    fail_on_data_loss: bool
     dialer: Any
 
 

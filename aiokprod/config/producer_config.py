@@ -152,6 +152,7 @@ class ProducerConfig:
     interceptors: Sequence[Any] = _option((), Interceptors())
     on_delivery_error: Callable[..., object] | None = _option(None, PlainFunction("error"))
     keep_failed_records: bool = _option(False, Flag())
+    fail_on_data_loss: bool = _option(False, Flag())
     dialer: Any = _option(None, DialFunction())
 
     # ------------------------------------------------------------------ making

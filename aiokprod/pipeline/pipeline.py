@@ -307,6 +307,7 @@ class Pipeline:
 
     def end(self) -> None:
         """Fail what has no outcome yet, with exact persistence; stop timers; cut the work of the connections."""
+        self._take(partial(self._look_for_losses, self.loop.time(), is_last=True))
         self._is_ending = True
         if self.transactor is not None:
             self.reports.transaction = self.transactor.outcome_at_close()
@@ -393,6 +394,7 @@ class Pipeline:
             now = self.loop.time()
             self.outages.look(now)
             self.context.metrics.look_at_topics(now)
+            self._look_for_losses(now)
             if not self.is_closing:
                 may_be = may_be_degraded(
                     self.context.settings, self.client, self.parking, busy, now, self._unknown_s(now)
@@ -400,6 +402,11 @@ class Pipeline:
                 self.outages.look_at_state(self._degradation(now) if may_be else None, now)
         except Exception as bug:
             self.crashed(bug)
+
+    def _look_for_losses(self, now: float, *, is_last: bool = False) -> None:
+        error = self.context.losses.look(self.client, now, is_last=is_last)
+        if error is not None and self.config.fail_on_data_loss and not is_last:
+            self.crashed(error)
 
     @property
     def is_refusing(self) -> bool:

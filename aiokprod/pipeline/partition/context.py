@@ -16,6 +16,7 @@ from aiokprod.metrics import Metrics
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.partition.batch_hooks import BatchHooks
+from aiokprod.pipeline.partition.data_losses import DataLosses
 from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.flushes import Flushes
 from aiokprod.pipeline.partition.settings import PipelineSettings
@@ -51,3 +52,4 @@ class PipelineContext:
         self.tasks = tasks  # a task that crashes fails the producer
         self.reports = reports  # outcomes, told to the application
         self.failing = FailingBatches()  # attempts that fail, told in the log
+        self.losses = DataLosses(metrics, log, interceptors)  # of acknowledged records

@@ -26,10 +26,12 @@ from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.metrics import TopicCounters
 from aiokprod.model import Persistence
 from aiokprod.pipeline.delivery.delivery import Delivery
+from aiokprod.pipeline.partition.acknowledged import Acknowledged
 from aiokprod.pipeline.partition.batch import BatchOwner, Encoded, ProducerBatch, Range, Segment, SettledOwner
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.data_losses import Suspicion
 from aiokprod.pipeline.partition.explained_queue import ExplainedQueue, keep
 from aiokprod.pipeline.partition.ledger import (
     Abort,
@@ -256,6 +258,8 @@ class PartitionQueue(ExplainedQueue):
         # What it has written in that transaction: the first and the last offset (-1: not told by a broker), and the count.
         self._written_first = self._written_last = -1
         self._written_count = 0
+        self._acknowledged = Acknowledged()
+        self._losses = context.losses
         self._settings = context.settings
         self._effects = context.effects
         self._flushes = context.flushes
@@ -717,6 +721,8 @@ class PartitionQueue(ExplainedQueue):
         if code == 0 and attempt == 1:
             # A first attempt is no duplicate, whose answer carries a timestamp on any topic (broker: 2.2).
             self.ledger.guard.is_log_append_time = timestamp_ms >= 0
+        if code == 0 and base_offset >= 0:
+            self._note_acknowledged(entry, base_offset, now)
         elif code == MESSAGE_TOO_LARGE and entry.count > 1:
             encoded = entry.encoded
             if isinstance(encoded, Encoded) and encoded.codec != "none":
@@ -728,6 +734,27 @@ class PartitionQueue(ExplainedQueue):
         self._append_time_ms = timestamp_ms if self.ledger.guard.is_log_append_time else -1
         self._begin_event()
         self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, now, now_ms), now)
+
+    def _note_acknowledged(self, entry: Entry, base_offset: int, now: float) -> None:
+        ledger, acknowledged = self.ledger, self._acknowledged
+        lost = acknowledged.note(
+            entry.ordinal, base_offset, entry.count, ledger.topic_id, self._incarnation, ledger.leader_epoch
+        )
+        if lost is not None:
+            first, last = lost
+            suspicion = Suspicion(
+                self.topic,
+                self.partition,
+                first,
+                last,
+                entry.sent_to,
+                acknowledged.topic_id,
+                acknowledged.incarnation,
+                acknowledged.leader_epoch,
+                now,
+            )
+            acknowledged.leader_epoch = ledger.leader_epoch
+            self._losses.suspect(suspicion)
 
     def lost(self, fates: list[tuple[Entry, int, bool]]) -> None:
         """Take in the end of a connection without an answer to these; True: bytes were handed to the transport."""
