@@ -538,21 +538,37 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_are_exported() -> None:
     asked = list(expressions())
     assert len(asked) > 20
     for expression in asked:
-        of_a_variable = re.fullmatch(r"label_values\((\w+), client_id\)", expression)
+        of_a_variable = re.fullmatch(r"label_values\((\w+)(?:\{[^}]*\})?, (?:client_id|instance)\)", expression)
         assert of_a_variable[1] in exported_types() if of_a_variable else fits_the_types(expression), expression
         labels = set(re.findall(r"(\w+)=~", expression)) - {"instance"}  # of Prometheus itself
         for grouped in re.findall(r"by \(([^)]*)\)", expression):
             labels |= {label.strip() for label in grouped.split(",")}
-        assert labels <= {"client_id", "topic", "le"}
+        assert labels <= {"client_id", "le", *BY_LABEL}
+        assert of_a_variable or '{instance=~"$instance",client_id=~"$client_id"}' in expression, expression
         assert expression.count("(") == expression.count(")")
+
+
+def test_the_dashboard_asks_for_every_metric_by_broker_topic_and_error_and_for_the_chosen_producers() -> None:
+    asked = " ".join(expressions())
+    missing = [
+        f"{label}_{name}"
+        for label, kinds in BY_LABEL.items()
+        for name in kinds
+        if f"aiokprod_{label}_{name}" not in asked and (label, name) != ("topic", "batches_sent")
+    ]
+    assert missing == []
+    board = json.loads((DOCS / "grafana_dashboard.json").read_text(encoding="utf-8"))
+    chosen = {each["name"]: each for each in board["templating"]["list"]}
+    assert list(chosen) == ["datasource", "instance", "client_id"]
+    assert all(chosen[name]["multi"] and chosen[name]["includeAll"] for name in ("instance", "client_id"))
 
 
 # ---------------------------------------------------------------------- the alerts
 def alerts() -> dict[str, str]:
     """Return the queries of the table on the page, by what they are for."""
     page = (DOCS / "prometheus.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| when \| query \|\n\|---\|---\|\n((?:\|.*\|\n)+)", page, re.MULTILINE)
-    rows = re.findall(r"^\| (.*) \| `(.*)` \|$", table, re.MULTILINE)
+    (table,) = re.findall(r"^\| when \| query \| for \|\n\|---\|---\|---\|\n((?:\|.*\|\n)+)", page, re.MULTILINE)
+    rows = re.findall(r"^\| (.*) \| `(.*)` \| \d+[smh] \|$", table, re.MULTILINE)
     assert len(rows) == table.count("\n")
     return dict(rows)
 
@@ -563,9 +579,9 @@ def is_possible(query: str) -> bool:
     return (
         len(re.findall(r"\baiokprod_\w+", query)) == 1
         and fits_the_types(query)
-        and labels <= {"client_id", "le"}
+        and labels <= {"client_id", "broker", "le"}
         and query.count("(") == query.count(")")
-        and re.search(r" (>|==) \d+$", query) is not None
+        and re.search(r" (>|==) \d+(\.\d+)?$", query) is not None
     )
 
 
@@ -592,7 +608,7 @@ def test_an_alert_that_asks_for_something_else_is_found(query: str) -> None:
 
 
 def test_the_alert_about_records_that_fail_says_what_the_metric_counts() -> None:
-    (said,) = [when for when, query in alerts().items() if "records_failed" in query]
+    (said,) = [when for when, query in alerts().items() if "(aiokprod_records_failed" in query]
     metrics = (DOCS / "metrics.md").read_text(encoding="utf-8")
     assert "| `records_failed` | counter | records | failed records, whatever their persistence" in metrics
     assert "may be in the log" in said and "`error.persistence`" in said
