@@ -252,6 +252,8 @@ class Metrics:
         self.degraded_producers = Gauge()
         # the cluster's log
         self.acknowledged_records_lost = Counter()
+        # the loop
+        self.loop_stalled_seconds = Counter()
         # the watch
         self.stalls_healed = Counter()
         # transactions

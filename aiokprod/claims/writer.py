@@ -193,7 +193,7 @@ class ClaimsWriter:
             return False
         if self._is_failing:
             self._is_failing = False
-            self._log.moved("FAILING", "WRITING", "claims can be written again")
+            self._log.announced("claims can be written again")
         with self._lock:
             self._written += len(rows)
             self._writing = 0

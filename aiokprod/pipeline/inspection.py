@@ -14,7 +14,7 @@ from aiokprod.explanation import Explanation, readable
 from aiokprod.logs import LINE_LIMIT, StateLog, printable
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
-from aiokprod.pipeline.partition.failing import FailingBatches
+from aiokprod.pipeline.partition.failing import FailingBatches, Trouble
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
@@ -48,35 +48,62 @@ def degradation(
     parking: Parking,
     failing: FailingBatches,
     now: float,
-    unknown_s: float | None,
-    transaction_trouble: str,
+    transaction: Degradation | None,
+    lasting_s: float | None,
 ) -> Degradation | None:
     """Return why the producer is DEGRADED; None if it is not. From any thread.
 
     Args:
+        settings: of the pipeline.
+        client: of the pipeline.
+        parking: of the pipeline.
+        failing: the attempts that fail.
         now: loop time.
-        unknown_s: for so many seconds it is not known how the last transaction ended, and none can begin; None: it is known.
-        transaction_trouble: what went wrong with the last request to a coordinator; empty if nothing.
+        transaction: what holds up the transaction; None: nothing.
+        lasting_s: for so many seconds it has been DEGRADED, as the housekeeping saw it last; None: it was READY.
     """
     oldest = _oldest_record(parking)
     oldest_s = None if oldest is None else now - oldest[0]
     failing_s = client.failing_s
-    late_s = settings.linger_s + min(LATE_S, settings.request_timeout_s)
     is_known = bool(client.snapshot.brokers)
-    for_s = degraded_for_s(is_known, failing_s, oldest_s, late_s)
-    if unknown_s is not None:
-        for_s = unknown_s if for_s is None else max(for_s, unknown_s)
+    for_s = degraded_for_s(is_known, failing_s, oldest_s, _late_s(settings))
+    if transaction is not None:
+        for_s = transaction.for_s if for_s is None else max(for_s, transaction.for_s)
+    trouble = failing.newest()
     if for_s is None:
-        return None
+        if lasting_s is None or trouble is None:
+            return None
+        # The records that were late have failed. Attempts fail all the same: it is the same outage.
+        return Degradation(lasting_s, f"attempts fail: {trouble.line()}")
     unreachable = unreachable_text(client)
     if unreachable is not None and (not is_known or (failing_s is not None and failing_s >= UNREACHABLE_S)):
         reason = unreachable
-    elif unknown_s is not None:
-        why = f": {transaction_trouble}" if transaction_trouble else ""
-        reason = f"it is not known how the last transaction ended, so none can begin{why}"
+    elif transaction is not None:
+        reason = transaction.reason
     else:
-        reason = _why_late(oldest, failing, now)
+        reason = _why_late(oldest, trouble, now)
     return Degradation(for_s, reason)
+
+
+def held_transaction(state: str, trouble: str, unknown_s: float | None, ending_s: float | None) -> Degradation | None:
+    """Return what holds up the transaction; None: nothing that counts. From any thread.
+
+    Args:
+        state: of the transactional id, in words.
+        trouble: what went wrong with the last request to a coordinator; empty if nothing.
+        unknown_s: for so many seconds it is not known how the last transaction ended; None: it is known.
+        ending_s: so many seconds ago its commit or abort was asked for; None: it is not under way.
+    """
+    why = f": {trouble}" if trouble else ""
+    if unknown_s is not None:
+        return Degradation(unknown_s, f"it is not known how the last transaction ended, so none can begin{why}")
+    if ending_s is not None and ending_s >= LATE_S:
+        return Degradation(ending_s - LATE_S, f"the transaction has been {state} for {ending_s:.1f} s{why}")
+    return None
+
+
+def _late_s(settings: PipelineSettings) -> float:
+    return settings.linger_s + min(LATE_S, settings.request_timeout_s)
 
 
 def unreachable_text(client: ClusterClient) -> str | None:
@@ -98,7 +125,7 @@ def _why_not_now(client: ClusterClient, parking: Parking) -> str | None:
 
 
 def _why_late(
-    oldest: tuple[float, TopicDispatcher, RecordQueue | None] | None, failing: FailingBatches, now: float
+    oldest: tuple[float, TopicDispatcher, RecordQueue | None] | None, trouble: Trouble | None, now: float
 ) -> str:
     """Return why the oldest record has no outcome yet."""
     if oldest is None:
@@ -118,7 +145,6 @@ def _why_late(
         if explained.partition is not None:
             where = f"{explained.topic}-{explained.partition}"
         why = f": {explained.why or explained.place.value}"
-    trouble = failing.newest()
     code = "" if trouble is None or trouble.name in why else f"; attempts fail with {trouble.name}"
     return f"a record for {where} has had no outcome for {now - sent_at:.1f} s{why}{code}"
 
@@ -129,12 +155,22 @@ def may_be_degraded(
     parking: Parking,
     busy: Iterable[RecordQueue],
     now: float,
-    unknown_s: float | None,
+    *,
+    is_held: bool,
 ) -> bool:
-    """Return False if `degradation` is None for certain; costs less, for the housekeeping. `busy`: partitions with records."""
-    if unknown_s is not None or client.failing_s is not None or not client.snapshot.brokers:
+    """Return False if `degradation` is None for certain; costs less, for the housekeeping.
+
+    Args:
+        settings: of the pipeline.
+        client: of the pipeline.
+        parking: of the pipeline.
+        busy: partitions with records.
+        now: loop time.
+        is_held: something holds up the transaction, or the producer was DEGRADED.
+    """
+    if is_held or client.failing_s is not None or not client.snapshot.brokers:
         return True
-    late = now - settings.linger_s - min(LATE_S, settings.request_timeout_s)
+    late = now - _late_s(settings)
     for queue in busy:
         opened_at = queue.oldest_opened_at()
         if opened_at is not None and opened_at <= late:

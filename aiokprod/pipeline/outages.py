@@ -21,6 +21,8 @@ from aiokprod.pipeline.wall_clock import wall_s
 
 FULL_S: Final = 2.0
 """How long nothing that waits for room is given any until the log says that the buffer is full."""
+STOOD_STILL_S: Final = 5.0
+"""How long the event loop runs nothing until the log says so: a machine with too much work holds it up for a second or two."""
 SERIALIZER_S: Final = 5.0
 """How long a record waits for an awaitable serializer until the log says so."""
 
@@ -38,6 +40,8 @@ class Outages:
         self._metrics = metrics
         self._failing = failing
         self._max_block_s = max_block_s
+        self._looked_at: float | None = None  # loop time
+        self._stall_pace = Pace()
         self._first: object = None  # what has waited for room as the first since `_first_at`
         self._first_at = 0.0
         self._full_since: float | None = None  # while the log says that the buffer is full
@@ -57,11 +61,28 @@ class Outages:
 
     def look(self, now: float) -> None:
         """Write what is due. `now`: loop time."""
+        self._look_at_loop(now)
         self._failing.tell(self._log, now)
         self._look_at_room(now)
         self._look_at_serializers(now)
 
+    def _look_at_loop(self, now: float) -> None:
+        looked_at, self._looked_at = self._looked_at, now
+        late_s = 0.0 if looked_at is None else now - looked_at
+        if late_s < STOOD_STILL_S:
+            return
+        self._metrics.loop_stalled_seconds.add(late_s)
+        if self._stall_pace.passes(now) is not None:
+            self._log.warned_now(
+                f"the event loop has stood still for {late_s:.1f} s: nothing was sent, and no answer was read. A call that"
+                " blocks belongs into a thread (asyncio.to_thread); asyncio's debug mode names calls that take long"
+            )
+
     # ------------------------------------------------------------------ READY and DEGRADED
+    def degraded_for_s(self, now: float) -> float | None:
+        """Return for how many seconds the producer has been DEGRADED; None: it was READY at the last look."""
+        return now - self._degraded_at if self.is_degraded else None
+
     def look_at_state(self, degraded: Degradation | None, now: float) -> None:
         """Write that READY became DEGRADED, or DEGRADED READY. `degraded`: why it is DEGRADED now; `now`: loop time."""
         ready_since = self._ready_since

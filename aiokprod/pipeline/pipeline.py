@@ -36,7 +36,15 @@ from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.explaining import explain
-from aiokprod.pipeline.inspection import Degradation, degradation, health, keep_house, may_be_degraded, measure
+from aiokprod.pipeline.inspection import (
+    Degradation,
+    degradation,
+    health,
+    held_transaction,
+    keep_house,
+    may_be_degraded,
+    measure,
+)
 from aiokprod.pipeline.outages import Outages
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.flushes import Flushes
@@ -396,9 +404,8 @@ class Pipeline:
             self.context.metrics.look_at_topics(now)
             self._look_for_losses(now)
             if not self.is_closing:
-                may_be = may_be_degraded(
-                    self.context.settings, self.client, self.parking, busy, now, self._unknown_s(now)
-                )
+                is_held = self.outages.is_degraded or self._held_transaction(now) is not None
+                may_be = may_be_degraded(self.context.settings, self.client, self.parking, busy, now, is_held=is_held)
                 self.outages.look_at_state(self._degradation(now) if may_be else None, now)
         except Exception as bug:
             self.crashed(bug)
@@ -432,10 +439,17 @@ class Pipeline:
             transaction_log=None if transactor is None else transactor.log,
         )
 
-    def _unknown_s(self, now: float) -> float | None:
-        """Return for how long it has not been known how the last transaction ended; None: it is known."""
-        since = None if self.transactor is None else self.transactor.unknown_since
-        return None if since is None else now - since
+    def _held_transaction(self, now: float) -> Degradation | None:
+        transactor = self.transactor
+        if transactor is None:
+            return None
+        unknown_since, ending_since = transactor.unknown_since, transactor.ending_since
+        return held_transaction(
+            transactor.state,
+            transactor.trouble,
+            None if unknown_since is None else now - unknown_since,
+            None if ending_since is None else now - ending_since,
+        )
 
     def _degradation(self, now: float) -> Degradation | None:
         """Return why the producer is DEGRADED, if it is. From any thread."""
@@ -445,8 +459,8 @@ class Pipeline:
             self.parking,
             self.context.failing,
             now,
-            self._unknown_s(now),
-            "" if self.transactor is None else self.transactor.trouble,
+            self._held_transaction(now),
+            self.outages.degraded_for_s(now),
         )
 
     def explain(self, state: ProducerState, since: float, obstacles: Sequence[Obstacle]) -> ProducerExplanation:

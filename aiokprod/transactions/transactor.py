@@ -77,7 +77,7 @@ from aiokprod.transactions.machine_actions import (
     Verdict,
     WakeAt,
 )
-from aiokprod.transactions.machine_course import UNENDED
+from aiokprod.transactions.machine_course import ENDING, UNENDED
 from aiokprod.transactions.offset_calls import OffsetCall, OffsetCalls
 from aiokprod.transactions.offsets import GroupMetadata, Offsets
 from aiokprod.transactions.ports import Records
@@ -152,6 +152,9 @@ class Transactor:
         self._ending: asyncio.Task[None] | None = None  # the end of a block that goes on without its task
         self._idle: list[asyncio.Future[None]] = []  # blocks that wait for the end before them
         self.unknown_since: float | None = None  # loop time since which it is not known how the last transaction ended
+        self.ending_since: float | None = (
+            None  # loop time at which its commit or abort was asked for; None: it has ended
+        )
 
     # ------------------------------------------------------------------ the id
     def _use_id(self, config: ProducerConfig, transaction: int) -> None:
@@ -756,7 +759,12 @@ class Transactor:
         if self._idle:
             self._wake_blocks()
         if machine.state is not self._told:
-            self.unknown_since = self._loop.time() if machine.state is State.UNKNOWN else None
+            now = self._loop.time()
+            self.unknown_since = now if machine.state is State.UNKNOWN else None
+            if machine.state not in ENDING:
+                self.ending_since = None
+            elif self.ending_since is None:
+                self.ending_since = now
             before, self._told = self._told, machine.state
             level = 10 if {before, machine.state} <= ROUTINE else 20
             why = "it was asked for" if machine.cause is None else _text_of(machine.cause)

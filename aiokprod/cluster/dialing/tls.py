@@ -277,7 +277,7 @@ def _meaning(error: BaseException, host: str) -> str:
 
 
 def _bad_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
-    code = error.verify_code
+    code = getattr(error, "verify_code", 0)  # one that a `dialer` has made need not have it
     if code == EXPIRED:
         return "the broker's certificate has expired: renew it (or set this machine's clock)"
     if code == NOT_YET_VALID:
@@ -294,4 +294,4 @@ def _bad_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
             f"the broker's certificate is not for {server_name(host)}: check that this is the broker you mean, and use a"
             " name that its certificate carries in bootstrap_servers and advertised.listeners"
         )
-    return f"the broker's certificate is refused: {printable(error.verify_message, TEXT_LIMIT)}"
+    return f"the broker's certificate is refused: {printable(getattr(error, 'verify_message', error), TEXT_LIMIT)}"

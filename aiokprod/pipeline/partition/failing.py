@@ -4,7 +4,7 @@
 
 The flusher notes; nothing is written inside a state change. A trouble is a pair of topic and error code. It has a line when a
 batch has failed for the second time, then after 5, 10, 20, 40 and 60 seconds if attempts still fail. It is over when no
-partition has it any more: a batch was acknowledged, or there is nothing left to send.
+partition has it any more: a batch was acknowledged, or there was nothing to send for a while.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ NAMED: Final = 3
 """Lines about topics that the same tick may write; the other topics share one line."""
 MOST: Final = 256
 """Troubles that are kept; later ones have no lines."""
+QUIET_S: Final = 30.0
+"""Seconds without a failed attempt after which a partition that has nothing to send has no trouble any more."""
 REMEMBERED_S: Final = 120.0
 """Seconds for which a trouble that is over keeps its pace: one that comes and goes has no line each time."""
 SECOND: Final = 2
@@ -35,15 +37,23 @@ HINTS: Final = {
     19: "fewer replicas are in sync than min.insync.replicas: bring the other brokers back",  # NOT_ENOUGH_REPLICAS
     20: "fewer replicas are in sync than min.insync.replicas: bring the other brokers back",  # ..._AFTER_APPEND
     56: "a disk of the broker has failed, or is full: look at the broker's own log",  # KAFKA_STORAGE_ERROR
+    100: "the topic was deleted, or made again: see that it exists",  # UNKNOWN_TOPIC_ID
+    103: "the topic was made again: its new id is asked for",  # INCONSISTENT_TOPIC_ID
     89: "a quota is exceeded: raise it, or send less",  # THROTTLING_QUOTA_EXCEEDED
     NO_ANSWER: "see that the broker runs, and that the network between is well",
 }
 """What to do about a code that is answered again and again. Codes that are no failure of the cluster have no hint."""
 
 
-def hint_of(code: int, topic: str) -> str:
-    """Return what to do about this code."""
+UNVERIFIED: Final = "Unable to verify the partition"
+"""So begins what a broker says where 19 stands for a coordinator of transactions that does not answer (broker: 10.4)."""
+
+
+def hint_of(code: int, topic: str, text: str = "") -> str:
+    """Return what to do about this code. `text`: how the attempt failed, in words."""
     hint = HINTS.get(code)
+    if UNVERIFIED in text:
+        hint = "the coordinator of the transaction does not answer: see that the brokers of __transaction_state run"
     run = f"`aiokprod doctor {topic}` looks for the cause"
     return run if hint is None else f"{hint}; {run}"
 
@@ -80,10 +90,12 @@ class Trouble:
         """The name of the code."""
         return "no answer" if self.code == NO_ANSWER else name_of(self.code)
 
-    def drop_ended(self) -> None:
+    def drop_ended(self, now: float) -> None:
         """Forget the partitions that do not have it any more."""
+        # One that has nothing to send has it for a while: its records have failed, and the next ones meet the same.
+        is_quiet = now - self.last_at >= QUIET_S
         for partition, ledger in list(self.ledgers.items()):
-            if not ledger.is_failing or not ledger.entries:
+            if not ledger.is_failing or (is_quiet and not ledger.entries):
                 del self.ledgers[partition]
 
     def line(self) -> str:
@@ -92,7 +104,7 @@ class Trouble:
         more = "" if others < 1 else f" (and {others} more {'partition' if others == 1 else 'partitions'} of the topic)"
         return (
             f"{self.topic}-{self.partition}{more}: a batch has failed {_times(self.failures)} and is sent again; the last"
-            f" attempt, to broker {self.node}, {self.text}: {hint_of(self.code, self.topic)}"
+            f" attempt, to broker {self.node}, {self.text}: {hint_of(self.code, self.topic, self.text)}"
         )
 
     def __repr__(self) -> str:
@@ -141,7 +153,7 @@ class FailingBatches:
         for trouble in list(self._troubles.values()):
             lasts = False
             for ledger in list(trouble.ledgers.values()):
-                if ledger.is_failing and ledger.entries:
+                if ledger.is_failing:
                     lasts = True
                     break
             if lasts and (newest is None or trouble.last_at > newest.last_at):
@@ -156,7 +168,7 @@ class FailingBatches:
         over: list[Trouble] = []
         for key, trouble in list(self._troubles.items()):
             had = bool(trouble.ledgers)
-            trouble.drop_ended()
+            trouble.drop_ended(now)
             if not trouble.ledgers:
                 if had:
                     trouble.pace.ended(now)
@@ -185,10 +197,11 @@ class FailingBatches:
             )
         if len(due) > NAMED:
             last = due[-1][0]
+            hint = hint_of(last.code, last.topic, last.text)
             count = len(due) - NAMED
             log.warned_now(
                 f"batches of {count} more {'topic' if count == 1 else 'topics'} fail and are sent again, as those of"
-                f" {last.topic!r}: the last attempt, to broker {last.node}, {last.text}: {hint_of(last.code, last.topic)}",
+                f" {last.topic!r}: the last attempt, to broker {last.node}, {last.text}: {hint}",
                 broker=last.node,
                 error=last.name,
             )

@@ -11,9 +11,11 @@ import pytest
 from virtual_rig import outcomes, room, run, started
 
 from aiokprod import OAuthToken, Producer
+from aiokprod.model import ProducerState
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
+from aiokprod.testing.virtual.loop import VirtualLoop
 
 BEGINS_S = 15.0
 ENDS_S = 5.0
@@ -304,14 +306,86 @@ def test_degraded_is_told_with_its_reason_and_its_end_with_what_was_delivered_an
             assert health.since == producer.health().since
             sent += [producer.send("t", b"x", partition=1) for _ in range(3)]
             await asyncio.sleep(21)  # the record for t-0 has failed
+            await asyncio.sleep(5)
+            assert producer.health().state is ProducerState.DEGRADED  # nothing waits, and the next one would wait
             refusing.cancel()
+            sent.append(producer.send("t", b"w", partition=0))
             results = await outcomes(sent)
             text = await lines.seconds_until("DEGRADED -> READY", ENDS_S)
-            assert text.endswith("meanwhile 3 records were delivered, and 1 failed")
-            assert [isinstance(result, Exception) for result in results] == [True, False, False, False]
+            assert text.endswith("meanwhile 4 records were delivered, and 1 failed")
+            assert [isinstance(result, Exception) for result in results] == [True, False, False, False, False]
             after = producer.health()
             assert after.reason is None and after.ready and health.since + 15 < after.since <= wall_s()
             assert after.last_error is not None and after.last_error_at is not None  # it is dated
+
+    run(scenario)
+
+
+def test_a_producer_without_records_is_ready_again_half_a_minute_after_its_last_failure(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, delivery_timeout_ms=30_000) as (cluster, producer):
+            await producer.send("t", b"v")
+            refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+            await outcomes([producer.send("t", b"w")])
+            assert producer.health().state is ProducerState.DEGRADED
+            refusing.cancel()
+            await asyncio.sleep(32)
+            assert producer.health().state is ProducerState.READY
+            assert lines.count("DEGRADED -> READY") == 1
+
+    run(scenario)
+
+
+def test_an_outage_lasts_while_records_fail_and_others_follow(lines: Lines) -> None:
+    """The records that were late had failed, and those behind them were not late yet: it was READY for some seconds."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, delivery_timeout_ms=30_000) as (cluster, producer):
+            await producer.send("t", b"v")
+            refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+            sent = []
+            for _ in range(200):
+                sent.append(producer.send("t", b"w"))
+                await asyncio.sleep(1)
+            assert lines.count("READY -> DEGRADED") == 1 and lines.count("any more") == 0
+            assert not producer.health().ready
+            refusing.cancel()
+            await outcomes(sent)
+            assert "after 19" in await lines.seconds_until("DEGRADED -> READY", ENDS_S)
+
+    run(scenario)
+
+
+def test_a_loop_that_stands_still_is_told_and_counted(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, client_id="shop") as (_, producer):
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            loop.jump(4)
+            await asyncio.sleep(2)
+            assert not lines.texts
+            loop.jump(10)
+            text = await lines.seconds_until("the event loop has stood still for 10", 1.0)
+            assert text.startswith("producer [shop]: ") and "asyncio.to_thread" in text
+            assert 10 <= float(str(producer.metrics()["loop_stalled_seconds"])) < 11
+            assert producer.health().ready
+
+    run(scenario)
+
+
+def test_a_commit_without_an_answer_is_told_and_its_end(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, transactional_id="tx") as (cluster, producer):
+            held = cluster.hold("EndTxn")
+            producer.begin_transaction()
+            await producer.send("t", b"v")
+            committing = asyncio.create_task(producer.commit_transaction())
+            text = await lines.seconds_until("READY -> DEGRADED", BEGINS_S)
+            assert "the transaction has been committing for 10" in text
+            assert not producer.health().ready and not producer.explain().is_fine
+            cluster.release(held)
+            await committing
+            await lines.seconds_until("DEGRADED -> READY", ENDS_S)
 
     run(scenario)
 

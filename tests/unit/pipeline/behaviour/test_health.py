@@ -189,3 +189,20 @@ def test_the_page_has_every_field_and_every_state_of_a_transactional_id() -> Non
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
     assert {field.name for field in dataclasses.fields(Health)} <= set(rows)
     assert set(re.findall(r"`([a-z]+)`", rows["transaction"])) == {state.value for state in State}
+
+
+def test_a_producer_that_is_ready_and_takes_no_record_says_why() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, **room(10_000)) as (cluster, producer):
+            held = cluster.hold("Produce")
+            sent = [producer.send("t", b"x" * 4_000) for _ in range(4)]
+            await asyncio.sleep(1)
+            health = producer.health()
+            assert (health.state, health.ready) == (READY, False)
+            assert health.reason is not None and health.reason.startswith("the buffer is full: ")
+            assert "the buffer is full" in str(producer.explain())
+            cluster.release(held)
+            await outcomes(sent)
+            assert (producer.health().ready, producer.health().reason) == (True, None)
+
+    run(scenario)
