@@ -20,9 +20,9 @@ class Acknowledged:
     def __init__(self) -> None:
         self._ordinal = 0  # of the last batch, as its ledger counts them
         self._next = 0  # the offset behind it
-        self.topic_id = b""  # of the topic then, as the two others
-        self.incarnation = 0
-        self.leader_epoch = -1
+        self.topic_id: bytes = b""  # of the topic then, as the two others
+        self.incarnation: int = 0
+        self.leader_epoch: int = -1
 
     def note(
         self, ordinal: int, base_offset: int, count: int, topic_id: bytes, incarnation: int, leader_epoch: int

@@ -7,7 +7,6 @@ It knows the forms of PromQL that the page has, and refuses any other: a compari
 
 from __future__ import annotations
 
-import asyncio
 import re
 from bisect import bisect_left
 from collections.abc import Callable
@@ -113,13 +112,6 @@ class Server:
         self._alerts = alerts
         self._series: dict[str, dict[Labels, Series]] = {}
         self.now = 0.0
-
-    async def run(self) -> None:
-        """Scrape for ever."""
-        loop = asyncio.get_running_loop()
-        while True:
-            self.scrape(loop.time())
-            await asyncio.sleep(SCRAPED_EVERY_S)
 
     def scrape(self, now: float) -> None:
         """Take a sample of each series. `now`: loop time."""

@@ -114,6 +114,13 @@ class World:
         self.producer = producer
         self.server = server
 
+    async def scrape(self) -> None:
+        """Scrape for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self.server.scrape(loop.time())
+            await asyncio.sleep(SCRAPED_EVERY_S)
+
     async def send(self) -> None:
         """Send for ever."""
         number = 0
@@ -140,7 +147,7 @@ async def world(network: VirtualNetwork, some: list[Alert], **options: Any) -> A
         await producer.start()
         server = Server(registry, some)
         here = World(network, cluster, producer, server)
-        tasks = [asyncio.ensure_future(server.run())]
+        tasks = [asyncio.ensure_future(here.scrape())]
         if "transactional_id" not in options:
             tasks.append(asyncio.ensure_future(here.send()))
         try:
