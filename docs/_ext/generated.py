@@ -103,6 +103,7 @@ API: Final = {
         "aiokprod.integrations.aiohttp.PRODUCER",
         "aiokprod.integrations.opentelemetry.*",
         "aiokprod.integrations.prometheus.*",
+        "aiokprod.integrations.schema_registry.*",
     ),
     "compat": ("aiokprod.compat.aiokafka.*",),
     "claims": ("aiokprod.claims.*", "aiokprod.audit.*"),
@@ -239,6 +240,7 @@ def options_markdown() -> str:
 ERRORS: Final = {
     "": ("aiokprod.errors",),
     "Errors of Spark": ("aiokprod.spark.errors", "aiokprod.spark.exactly_once.errors"),
+    "Errors of schema registries": ("aiokprod.integrations.schema_registry",),
     "Errors of test clusters": ("aiokprod.testing.kafka_cluster",),
 }
 """The modules of public errors, by the heading over them; those of the package itself have none."""

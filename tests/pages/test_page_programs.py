@@ -49,6 +49,7 @@ SENT: Final = {
     "pydantic": b'{"id":"a7","amount":3}',
     "msgspec": b"\x82\xa2id\xa2a7\xa6amount\x03",
     "Avro, with a schema registry": b"\x00\x00\x00\x00\x01" + b"\x04a7\x06",
+    "JSON Schema, with a schema registry": b"\x00\x00\x00\x00\x01{",
     "Protobuf, with a schema registry": b"\x00\x00\x00\x00\x01" + b"\x00",
 }
 """What the programs of docs/how-to/serializers.md send, by section: the beginning of it, if it has no order of its own."""

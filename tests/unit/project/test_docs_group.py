@@ -12,7 +12,7 @@ from docs_group import ROOT, closure, environment, files_outside
 
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LIMIT_S: Final = 120.0
-NONE_OF_THE_GROUP: Final = ("pyspark", "hypothesis", "opentelemetry.sdk.trace", "confluent_kafka")
+NONE_OF_THE_GROUP: Final = ("pyspark", "hypothesis", "opentelemetry.sdk.trace")
 PARTS: Final = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})

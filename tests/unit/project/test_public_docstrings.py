@@ -44,6 +44,7 @@ MODULES = (
     "aiokprod.integrations.fastapi",
     "aiokprod.integrations.opentelemetry",
     "aiokprod.integrations.prometheus",
+    "aiokprod.integrations.schema_registry",
     "aiokprod.integrations.starlette",
     "aiokprod.spark",
     "aiokprod.testing",

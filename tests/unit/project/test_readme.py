@@ -109,6 +109,6 @@ def test_the_readme_names_every_extra_and_says_which_are_not_in_all() -> None:
     (sentence,) = re.findall(
         r"choose among the extras (.*?) \(`all` includes all but the last three\)", README, re.DOTALL
     )
-    named = re.findall(r"`(\w+)`", sentence)
+    named = re.findall(r"`([\w-]+)`", sentence)
     assert set(named) == set(extras) - {"all"} and len(named) == len(set(named))
     assert extras["all"] == [f"aiokprod[{','.join(named[:-3])}]"]

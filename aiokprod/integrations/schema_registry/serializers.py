@@ -1,0 +1,481 @@
+"""`key_serializer` and `value_serializer`: Avro, JSON Schema and Protobuf, with the id of the schema at the record.
+
+A record whose subject is known is serialized at once: only the first one of a topic waits for the registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import Any, Final, Literal, cast
+from weakref import WeakKeyDictionary
+
+from aiokprod.errors import ConfigError, SerializationError, advise
+from aiokprod.integrations.schema_registry.decoding import as_dict
+from aiokprod.integrations.schema_registry.registry import RegistryError, SchemaRegistry
+from aiokprod.serializers import HeaderList
+
+FormatName = Literal["avro", "json"]
+PlaceName = Literal["prefix", "header"]
+SubjectName = Literal["topic", "record", "topic_record"] | Callable[[str, str | None], str | None]
+STRATEGY: Final = "subject.name.strategy"
+NAMES: Final = {"avro": "Avro", "json": "JSON", "protobuf": "Protobuf"}
+
+
+CLASSES: Final = {
+    "avro": ("avro", "AsyncAvroSerializer"),
+    "json": ("json_schema", "AsyncJSONSerializer"),
+    "protobuf": ("protobuf", "AsyncProtobufSerializer"),
+}
+
+
+class Made:
+    """A serializer of the client, and the topics whose schema it has found: for them it awaits nothing any more."""
+
+    def __init__(self, serializer: Any) -> None:
+        self.serializer = serializer
+        self.topics: set[str] = set()
+
+
+class RegistrySerializer:
+    """The serializer that `key_serializer` and `value_serializer` make, for the keys or values of producers.
+
+    Args:
+        registry: the schema registry.
+        schema: as of `value_serializer`.
+        form: "avro", "json" or "protobuf".
+        is_key: True for keys.
+        to_dict: as of `value_serializer`.
+        subject: as of `value_serializer`.
+        options: of confluent-kafka's serializer.
+
+    Raises:
+        ConfigError: the schema is none.
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        schema: Any,
+        form: Literal["avro", "json", "protobuf"],
+        is_key: bool,
+        to_dict: Callable[[Any], Any] | None,
+        subject: SubjectName,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._registry = registry
+        self._schema = schema
+        self._form: Literal["avro", "json", "protobuf"] = form
+        self._is_key = is_key
+        self._to_dict = to_dict
+        self._subject = subject
+        self._options = dict(options)
+        self._field = "key" if is_key else "value"
+        self._parsed = checked_schema(schema, form)
+        self._name = name_of(schema, self._parsed)
+        if STRATEGY not in self._options and f"{STRATEGY}.type" not in self._options:
+            self._options[STRATEGY] = self._subject_of
+        self._is_fixed = not self._options.get("use.latest.version") and not self._options.get(
+            "use.latest.with.metadata"
+        )
+        self._subjects: dict[str, str] = {}
+        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, Made] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"{self._field}_serializer({self._registry!r}, {NAMES[self._form]} schema {self._name!r})"
+
+    def configure(self, config: object, is_key: bool) -> None:
+        """Check that it is used for what it was made for; the producer calls it at its start.
+
+        Args:
+            config: of the producer.
+            is_key: True where it is given as `key_serializer`.
+
+        Raises:
+            ConfigError: it was made for the other one.
+        """
+        if is_key is not self._is_key:
+            given = "key" if is_key else "value"
+            raise ConfigError(
+                f"{self!r} is given as {given}_serializer: make it with {given}_serializer(registry, ...)"
+            )
+
+    def __call__(self, topic: str, headers: HeaderList, data: Any) -> bytes | Awaitable[bytes | None] | None:
+        """Serialize `data`; None stays None, which is a tombstone."""
+        if data is None:
+            return None
+        if self._to_dict is not None:
+            data = self._to_dict(data)
+        made = self._made.get(asyncio.get_running_loop())
+        if made is not None and topic in made.topics:
+            return self._at_once(made, topic, headers, data)
+        return self._ask(topic, headers, data)
+
+    async def close(self) -> None:
+        """Close the registry's connections, unless other serializers use them; the producer calls it when it closes.
+
+        Cancellation: the connections are given up.
+        """
+        self._made.pop(asyncio.get_running_loop(), None)
+        await self._registry.let_go(self)
+
+    def _at_once(
+        self, made: Made, topic: str, headers: HeaderList, data: Any
+    ) -> bytes | Awaitable[bytes | None] | None:
+        """Serialize without the event loop: with the schema's id known the client awaits nothing."""
+        coroutine = made.serializer(data, self._context(topic, headers))
+        try:
+            coroutine.send(None)
+        except StopIteration as done:
+            return cast("bytes | None", done.value)
+        except Exception as error:
+            raise self._told(error, topic, data) from None
+        coroutine.close()  # it waits after all, as for an entry that its cache has lost
+        return self._ask(topic, headers, data)
+
+    async def _ask(self, topic: str, headers: HeaderList, data: Any) -> bytes | None:
+        """Serialize; the client asks the registry if it must."""
+        try:
+            made = await self._serializer()
+            result: bytes | None = await made.serializer(data, self._context(topic, headers))
+        except ConfigError as wrong:
+            raise SerializationError(f"{self._field}_serializer: {wrong.message}", topic=topic) from None
+        except Exception as error:
+            raise self._told(error, topic, data) from None
+        if self._is_fixed:
+            made.topics.add(topic)
+        return result
+
+    async def _serializer(self) -> Made:
+        """Return the client's serializer of the running event loop."""
+        loop = asyncio.get_running_loop()
+        made = self._made.get(loop)
+        if made is None:
+            client = self._registry.hold(self)
+            module, name = CLASSES[self._form]
+            kind: Any = getattr(import_module(f"confluent_kafka.schema_registry.{module}"), name)
+            order = (client, self._schema) if self._form == "avro" else (self._schema, client)
+            try:
+                made = Made(await kind(*order, conf=self._options))
+            except json.JSONDecodeError:  # of the registry, which was asked for references
+                raise
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"confluent-kafka does not take the options: {error}") from None
+            self._made[loop] = made
+        return made
+
+    def _context(self, topic: str, headers: HeaderList) -> Any:
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        return SerializationContext(topic, MessageField.KEY if self._is_key else MessageField.VALUE, cast(Any, headers))
+
+    def _subject_of(self, context: Any, record_name: str | None) -> str | None:
+        """Return the subject of a record; the client asks for it."""
+        topic: str = context.topic
+        if self._subject == "topic":
+            subject: str | None = f"{topic}-{self._field}"
+        elif self._subject == "record":
+            subject = record_name
+        elif self._subject == "topic_record":
+            subject = None if record_name is None else f"{topic}-{record_name}"
+        else:
+            asked: Any = self._subject
+            subject = asked(topic, record_name)
+        if subject is None:
+            failure = SerializationError(f"{self._what()} has no name that its subject could be made of")
+            advise(failure, "Give the schema a name (in JSON Schema: title), or use subject='topic'.")
+            raise failure
+        self._subjects[topic] = subject
+        return subject
+
+    def _what(self) -> str:
+        return f"the {NAMES[self._form]} schema {self._name!r}"
+
+    def _told(self, error: Exception, topic: str, data: Any) -> SerializationError:
+        """Return the error of a record, in words that have nothing of its contents."""
+        subject = self._subjects.get(topic, "")
+        if isinstance(error, SerializationError):
+            return error
+        of_registry = self._registry.failure(error, subject, topic)
+        if of_registry is not None:
+            return of_registry
+        if "guid" in str(error).lower() and self._options.get("schema.id.serializer") is not None:
+            failure = RegistryError(
+                f"the schema registry at {self._registry.url} gives no GUIDs of schemas", topic=topic
+            )
+            advise(failure, "Use schema_id='prefix': the id in a header needs a newer registry.")
+            return failure
+        try:
+            why = self._misfit(error, data)
+        except Exception:  # the search for the field must not hide the failure
+            why = ""
+        where = f", subject {subject!r}" if subject else ""
+        told = SerializationError(
+            f"{self._field}_serializer: {why or f'the data does not fit: {type(error).__name__}'} ({self._what()}{where})",
+            topic=topic,
+        )
+        advise(told, "Correct the record, or the schema. Nothing of this record was sent.")
+        return told
+
+    def _misfit(self, error: Exception, data: Any) -> str:
+        """Return which field does not fit, and how; without contents of the record."""
+        if self._form == "protobuf":
+            if not isinstance(data, self._schema):
+                return f"takes {self._schema.__name__}, not {type(data).__name__}"
+            return f"the message is not complete: {type(error).__name__}" if not data.IsInitialized() else ""
+        if self._form == "json":
+            return misfit_of_json(error.__context__)
+        return "" if self._parsed is None else misfit_of_avro(data, self._parsed)
+
+
+def misfit_of_avro(data: Any, parsed: Any) -> str:
+    """Return the first field that does not fit an Avro schema.
+
+    Args:
+        data: of the record.
+        parsed: schema, as fastavro has it.
+    """
+    validation: Any = import_module("fastavro.validation")
+    if as_dict(parsed).get("type") == "record":
+        if not isinstance(data, Mapping):
+            return f"takes a dict, not {type(data).__name__}; to_dict=... can convert it"
+    try:
+        validation.validate(data, parsed, raise_errors=True)
+    except validation.ValidationError as found:
+        errors = found.errors
+        field = errors[0].field
+        datum = errors[0].datum
+        types = [avro_type(each.schema) for each in errors if each.field == field]
+        missing = " (or is missing)" if datum is None else ""
+        taken = " or ".join(dict.fromkeys(types))
+        return f"field {field or '(the whole)'} takes {taken}, and is {type(datum).__name__}{missing}"
+    return ""
+
+
+def avro_type(schema: Any) -> str:
+    """Return the short name of an Avro type.
+
+    Args:
+        schema: as fastavro has it.
+    """
+    if isinstance(schema, Mapping):
+        found = cast("Mapping[str, Any]", schema)
+        kind = str(found.get("logicalType") or found.get("type"))
+        return f"{kind} {found['name']}" if "name" in found else kind
+    if isinstance(schema, list):
+        return " or ".join(map(avro_type, cast(Any, schema)))
+    return str(schema)
+
+
+def misfit_of_json(found: Any) -> str:
+    """Return where an object does not fit a JSON Schema: by the schema's names, as names of the record are contents.
+
+    Args:
+        found: jsonschema's ValidationError, or anything else.
+    """
+    path = getattr(found, "absolute_schema_path", None)
+    if path is None:
+        return ""
+    steps = list(path)
+    field = ""
+    for at, step in enumerate(steps[:-1]):
+        before = steps[at - 1] if at else None
+        if before == "properties":
+            field += f".{step}"
+        elif step == "items" and before != "properties":
+            field += "[]"
+        elif step in ("additionalProperties", "patternProperties") and before != "properties":
+            field += ".*"
+    rule, value, instance = str(found.validator), found.validator_value, found.instance
+    field = field.lstrip(".") or "(the whole)"
+    if rule == "type":
+        return f"field {field} takes {value if isinstance(value, str) else ' or '.join(value)}, and is {json_type(instance)}"
+    if rule == "required":
+        missing = [str(name) for name in value if name not in instance]
+        return f"field {field} lacks {', '.join(missing)}"
+    return f"field {field} breaks the schema's rule {rule!r}"
+
+
+def json_type(data: Any) -> str:
+    """Return the name that JSON Schema has for the type of a value.
+
+    Args:
+        data: the value.
+    """
+    if data is None:
+        return "null"
+    names: tuple[tuple[Any, str], ...] = (
+        (bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"),
+    )  # fmt: skip
+    return next((name for kind, name in names if isinstance(data, kind)), str(getattr(type(data), "__name__", "")))
+
+
+def name_of(schema: Any, parsed: Any) -> str:
+    """Return a schema's name; empty if it has none.
+
+    Args:
+        schema: as the program gave it.
+        parsed: what was made of it.
+    """
+    if isinstance(schema, type):
+        return str(getattr(schema, "DESCRIPTOR").full_name)  # noqa: B009
+    if isinstance(parsed, Mapping):
+        found = cast("Mapping[str, Any]", parsed)
+        return str(found.get("name") or found.get("title") or found.get("type") or "")
+    return "" if isinstance(parsed, list) or parsed is None else str(parsed)
+
+
+def checked_schema(schema: Any, form: str) -> Any:
+    """Return the schema as its library has it; None if only the registry has all of it.
+
+    Args:
+        schema: text, a Schema of confluent-kafka, or a generated class of Protobuf.
+        form: "avro", "json" or "protobuf".
+
+    Raises:
+        ConfigError: it is no such schema.
+    """
+    if form == "protobuf":
+        return None
+    text = schema if isinstance(schema, str) else schema.schema_str
+    try:
+        made = json.loads(text)
+    except ValueError as error:
+        if form == "avro" and isinstance(text, str) and text.strip().isidentifier():
+            made = text.strip()  # "string"
+        else:
+            raise ConfigError(f"the schema is no JSON: {error}") from None
+    if not isinstance(schema, str) and schema.references:
+        return None
+    if form == "json":
+        jsonschema: Any = import_module("jsonschema")
+        try:
+            jsonschema.validators.validator_for(made).check_schema(made)
+        except jsonschema.SchemaError as error:
+            raise ConfigError(f"this is no JSON Schema: {error.message}") from None
+        return made
+    fastavro: Any = import_module("fastavro")
+    try:
+        return fastavro.parse_schema(made)
+    except Exception as error:
+        of_dict = as_dict(made)
+        is_json = "$schema" in of_dict or "properties" in of_dict or of_dict.get("type") == "object"
+        hint = "; it looks like JSON Schema, which needs format='json'" if is_json else ""
+        raise ConfigError(f"this is no Avro schema: {type(error).__name__}: {error}{hint}") from None
+
+
+def value_serializer(
+    registry: SchemaRegistry | str,
+    schema: Any,
+    *,
+    format: FormatName | None = None,
+    to_dict: Callable[[Any], Any] | None = None,
+    register: bool = True,
+    use_latest: bool = False,
+    subject: SubjectName = "topic",
+    schema_id: PlaceName = "prefix",
+    options: Mapping[str, Any] | None = None,
+) -> RegistrySerializer:
+    """Make a serializer for `Producer(value_serializer=...)`.
+
+    Args:
+        registry: the schema registry, or its URL.
+        schema: text of an Avro schema or a JSON Schema, a `Schema` of confluent-kafka (with references), or a generated
+            class of Protobuf.
+        format: "json" for the text of a JSON Schema; None: Avro, or what the `Schema` or the class is.
+        to_dict: converts what `send` is given into what the schema describes, such as `dataclasses.asdict`.
+        register: True registers the schema under its subject if the registry does not have it there; False makes that an error.
+        use_latest: True writes with the newest version that the subject has, and registers nothing.
+        subject: "topic" (TOPIC-value), "record" (the schema's name), "topic_record", or a function of topic and that name.
+        schema_id: "prefix" puts the id before the data, "header" into a header, which consumers must know.
+        options: further options of confluent-kafka's serializer, by its names, such as `normalize.schemas`.
+
+    Returns:
+        The serializer. Other producers may use it too.
+
+    Raises:
+        ConfigError: the schema is none, or an argument is wrong.
+    """
+    return made_serializer(registry, schema, False, format, to_dict, register, use_latest, subject, schema_id, options)
+
+
+def key_serializer(
+    registry: SchemaRegistry | str,
+    schema: Any,
+    *,
+    format: FormatName | None = None,
+    to_dict: Callable[[Any], Any] | None = None,
+    register: bool = True,
+    use_latest: bool = False,
+    subject: SubjectName = "topic",
+    schema_id: PlaceName = "prefix",
+    options: Mapping[str, Any] | None = None,
+) -> RegistrySerializer:
+    """Make a serializer for `Producer(key_serializer=...)`. A key of Protobuf is not the same in each language: prefer text.
+
+    Args:
+        registry, schema, format, to_dict, register, use_latest, schema_id, options: as of `value_serializer`.
+        subject: as there; "topic" is TOPIC-key.
+
+    Returns:
+        The serializer. Other producers may use it too.
+
+    Raises:
+        ConfigError: the schema is none, or an argument is wrong.
+    """
+    return made_serializer(registry, schema, True, format, to_dict, register, use_latest, subject, schema_id, options)
+
+
+def made_serializer(
+    registry: SchemaRegistry | str,
+    schema: Any,
+    is_key: bool,
+    form: FormatName | None,
+    to_dict: Callable[[Any], Any] | None,
+    register: bool,
+    use_latest: bool,
+    subject: SubjectName,
+    schema_id: PlaceName,
+    options: Mapping[str, Any] | None,
+) -> RegistrySerializer:
+    """Make a serializer of the arguments that keys and values have in common.
+
+    Args:
+        registry, schema, to_dict, register, use_latest, subject, schema_id, options: as of `value_serializer`.
+        is_key: True for keys.
+        form: "avro", "json" or None.
+
+    Raises:
+        ConfigError: an argument is wrong.
+    """
+    confluent: Any = import_module("confluent_kafka.schema_registry")
+    found: str
+    if isinstance(schema, type) and hasattr(schema, "DESCRIPTOR") and hasattr(schema, "SerializeToString"):
+        found = "protobuf"
+        if form is not None:
+            raise ConfigError(f"{schema.__name__} is a class of Protobuf: leave format out")
+    elif isinstance(schema, confluent.Schema):
+        found = str(cast(Any, schema).schema_type or "AVRO").lower()
+        if found == "protobuf":
+            raise ConfigError("for Protobuf the schema is the generated class, such as order_pb2.Order")
+    elif isinstance(schema, str):
+        found = form or "avro"
+    else:
+        raise ConfigError(
+            f"schema is a text, a Schema of confluent-kafka or a class of Protobuf, not {type(schema).__name__}"
+        )
+    if found not in NAMES or (form is not None and form != found):
+        raise ConfigError(f"format is 'avro' or 'json', as the schema is, not {form or found!r}")
+    if schema_id not in ("prefix", "header"):
+        raise ConfigError(f"schema_id is 'prefix' or 'header', not {schema_id!r}")
+    if not callable(subject) and subject not in ("topic", "record", "topic_record"):
+        raise ConfigError(f"subject is 'topic', 'record', 'topic_record' or a function, not {subject!r}")
+    if to_dict is not None and found == "protobuf":
+        raise ConfigError("to_dict is for Avro and JSON Schema: send a message of the class")
+    own: dict[str, Any] = {"auto.register.schemas": register and not use_latest, "use.latest.version": use_latest}
+    if schema_id == "header":
+        own["schema.id.serializer"] = confluent.header_schema_id_serializer
+    made = SchemaRegistry(registry) if isinstance(registry, str) else registry
+    return RegistrySerializer(made, schema, cast(Any, found), is_key, to_dict, subject, {**own, **(options or {})})
