@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import click
@@ -17,6 +18,7 @@ from aiokprod.cli.common.moments import Kind, Place, PlaceType
 from aiokprod.cli.common.parameter import ParameterType, Text
 from aiokprod.cli.common.reading import Found, Key, offset_of, ranges_of, records_following, records_in
 from aiokprod.cli.common.record_lines import json_of
+from aiokprod.cli.common.registry_values import RegistryValues, plain, text_of
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_GOOD
 from aiokprod.cli.common.texts import escaped
@@ -27,6 +29,7 @@ from aiokprod.records.decoder import DecodedRecord
 
 CallT = TypeVar("CallT", bound=Callable[..., None])
 Wanted = Callable[[DecodedRecord], bool]
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 SHOWN: Final = 5
 """partitions that a line names"""
 LEFT_OUT: Final = " (--read-committed leaves out records of open and aborted transactions)"
@@ -44,12 +47,12 @@ class Shape:
     place: bool
     separator: str
 
-    def line(self, topic: str, partition: int, record: DecodedRecord) -> bytes:
-        """Return the line of a record, with its end."""
+    def line(self, topic: str, partition: int, record: DecodedRecord, read: Mapping[str, Any] = NOTHING) -> bytes:
+        """Return the line of a record, with its end; `read`: its key and value, as far as a registry gave their meaning."""
         if self.as_json:
             text = json_of(
                 topic, partition, record.timestamp_ms, record.key, record.value, record.headers,
-                offset=record.offset, in_hex=self.in_hex,
+                offset=record.offset, in_hex=self.in_hex, instead={name: plain(value) for name, value in read.items()},
             )  # fmt: skip
             return text.encode() + b"\n"
         fields: list[bytes] = []
@@ -57,11 +60,11 @@ class Shape:
             fields.append(f"{topic}-{partition}@{record.offset}".encode())
             fields.append(_moment(record.timestamp_ms).encode())
         if self.key:
-            fields.append(self._bytes(record.key))
+            fields.append(text_of(read["key"]).encode() if "key" in read else self._bytes(record.key))
         if self.headers:
             pairs = (escaped(name.encode()).encode() + b"=" + self._bytes(value) for name, value in record.headers)
             fields.append(b",".join(pairs))
-        fields.append(self._bytes(record.value))
+        fields.append(text_of(read["value"]).encode() if "value" in read else self._bytes(record.value))
         return self.separator.encode().join(fields) + b"\n"
 
     def _bytes(self, data: bytes | None) -> bytes:
@@ -132,6 +135,8 @@ def _shared(command: CallT) -> CallT:
             click.option("--separator", default="\t", metavar="TEXT", help="Between these; default: a tab."),
             click.option("--hex", "in_hex", is_flag=True, help="Keys, values and header values as hexadecimal digits."),
             click.option("--raw", is_flag=True, help="Bytes as they are, not escaped; not for a terminal."),
+            click.option("--registry", type=Text(), metavar="URL",
+                         help="Show what was written with a schema registry as JSON: Avro, JSON Schema, Protobuf."),
             click.option("--grep", type=Pattern(), help="Only records whose value matches."),
             click.option("--grep-key", type=Pattern(), help="Only records whose key matches."),
             click.option("--header", "only_headers", type=Text(), multiple=True, metavar="NAME[=VALUE]",
@@ -216,6 +221,7 @@ def _start(  # the options of both commands
     separator: str,
     in_hex: bool,
     raw: bool,
+    registry: str | None,
     grep: re.Pattern[bytes] | None,
     grep_key: re.Pattern[bytes] | None,
     only_headers: Sequence[str],
@@ -231,6 +237,9 @@ def _start(  # the options of both commands
         raise click.UsageError("--from is after --to: exchange them")
     if raw and (as_json or in_hex):
         raise click.UsageError("--raw prints bytes as they are: leave --json and --hex out")
+    if registry is not None and (raw or in_hex):
+        raise click.UsageError("--registry shows JSON: leave --raw and --hex out")
+    values = None if registry is None else RegistryValues(registry)
     for topic in topics:
         if headers and "=" in topic:  # as in `produce`, where -H takes a value
             raise click.UsageError(
@@ -257,7 +266,11 @@ def _start(  # the options of both commands
             ]
             ends: list[str] = []
             found = _found(reader, keys, begin, end, read_committed, ends)
-            read, printed = await _print(found, shape, is_wanted, count)
+            try:
+                read, printed = await _print(found, shape, is_wanted, count, values)
+            finally:
+                if values is not None:
+                    await values.close()
         if end is None or (printed and (count is None or printed >= count)):
             return DONE
         why = _why_so_few(read, printed, count, ends if end.kind is Kind.END else [], filters)
@@ -265,6 +278,15 @@ def _start(  # the options of both commands
         return DONE if count is None else NOT_GOOD
 
     run(work)
+
+
+def _as_shown(record: DecodedRecord, fields: Mapping[str, Any]) -> DecodedRecord:
+    """Return the record that the filters look at: what a registry gave the meaning of is searched as it is shown."""
+    if not fields:
+        return record
+    key = text_of(fields["key"]).encode() if "key" in fields else record.key
+    value = text_of(fields["value"]).encode() if "value" in fields else record.value
+    return DecodedRecord(record.offset, record.timestamp_ms, key, value, record.headers)
 
 
 def _tell_cut(key: Key) -> None:
@@ -311,16 +333,19 @@ async def _found(
             yield each
 
 
-async def _print(found: AsyncGenerator[Found], shape: Shape, is_wanted: Wanted, count: int | None) -> tuple[int, int]:
+async def _print(
+    found: AsyncGenerator[Found], shape: Shape, is_wanted: Wanted, count: int | None, values: RegistryValues | None
+) -> tuple[int, int]:
     """Print the records that are wanted, at most `count`; return how many were read, and how many printed."""
     out = sys.stdout.buffer
     read = printed = 0
     async with aclosing(found) as closing:
         async for topic, partition, record in closing:
             read += 1
-            if not is_wanted(record):
+            fields = NOTHING if values is None else await values.fields(topic, partition, record)
+            if not is_wanted(_as_shown(record, fields)):
                 continue
-            out.write(shape.line(topic, partition, record))
+            out.write(shape.line(topic, partition, record, fields))
             printed += 1
             if printed == count:
                 break

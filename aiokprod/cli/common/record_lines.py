@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -50,6 +50,7 @@ def json_of(
     *,
     offset: int | None = None,
     in_hex: bool = False,
+    instead: Mapping[str, object] | None = None,
     **told: object,
 ) -> str:
     """Return the line of a record, without its end.
@@ -63,6 +64,7 @@ def json_of(
         headers: pairs of name and bytes or None.
         offset: place in the partition; None leaves the field out.
         in_hex: bytes that are not UTF-8 as {"hex": ...} instead of {"base64": ...}; and UTF-8 too.
+        instead: fields that are written in place of those of these names.
         **told: more fields, which `produce` leaves alone.
     """
     fields: dict[str, object] = {"topic": topic, "partition": partition}
@@ -72,7 +74,7 @@ def json_of(
     fields["key"] = _content(key, in_hex)
     fields["value"] = _content(value, in_hex)
     fields["headers"] = [[name, _content(content, in_hex)] for name, content in headers]
-    return printable_json(json.dumps(fields | told, ensure_ascii=False))
+    return printable_json(json.dumps(fields | dict(instead or {}) | told, ensure_ascii=False))
 
 
 def _content(data: bytes | None, in_hex: bool) -> object:

@@ -43,6 +43,8 @@ class RegistryError(SerializationError):
 
     advice = LATER
     may_help_again: bool = False
+    is_of_data: bool = False
+    """True if the registry has answered, and does not have this schema."""
 
     @property
     def retriable(self) -> bool:
@@ -238,6 +240,7 @@ class SchemaRegistry:
                 code, "does not have this schema"
             )
             failure = RegistryError(f"the schema registry at {self._url} {what}{of}: {code}")
+            failure.is_of_data = True
             advise(
                 failure, "Register the schema, or let the serializer do it: register=True. Is it the right registry?"
             )

@@ -298,18 +298,19 @@ def misfit_of_json(found: Any) -> str:
     return f"field {field} breaks the schema's rule {rule!r}"
 
 
-def json_type(data: Any) -> str:
+def json_type(data: object) -> str:
     """Return the name that JSON Schema has for the type of a value.
 
     Args:
         data: the value.
     """
+    name = type(data).__name__
     if data is None:
         return "null"
     names: tuple[tuple[Any, str], ...] = (
         (bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"),
     )  # fmt: skip
-    return next((name for kind, name in names if isinstance(data, kind)), str(getattr(type(data), "__name__", "")))
+    return next((of_json for kind, of_json in names if isinstance(data, kind)), name)
 
 
 def name_of(schema: Any, parsed: Any) -> str:
