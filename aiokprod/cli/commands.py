@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "produce": ("aiokprod.cli.produce", "Send records: lines, JSON, CSV, or whole files."),
     "read": ("aiokprod.cli.read", "Print the records of a topic, from a place to its end."),
     "tail": ("aiokprod.cli.read", "Print the records of a topic as they come."),
-    "topics": ("aiokprod.cli.topics", "List, create, describe and delete topics."),
+    "topics": ("aiokprod.cli.topics", "List, create, describe, alter and delete topics."),
     "groups": ("aiokprod.cli.groups", "List and describe consumer groups, with their lag."),
     "ping": ("aiokprod.cli.ping", "Ask each broker for an answer, and time it."),
     "doctor": ("aiokprod.cli.doctor", "Find out why a connection or a topic does not work."),

@@ -1,4 +1,4 @@
-"""`aiokprod topics`: lists, creates, describes and deletes topics.
+"""`aiokprod topics`: lists, creates, describes, alters and deletes topics.
 
 What changes a cluster needs `--yes`, except on a development cluster (`aiokprod cluster`), which its cluster id tells.
 """
@@ -18,7 +18,7 @@ from aiokprod.cli.common.printing import print_json, print_table
 from aiokprod.cli.common.running import run, tell
 from aiokprod.cli.common.statuses import DONE, NOT_DONE
 from aiokprod.cli.common.topic_admin import DEVELOPMENT, TOPIC, TopicAdmin
-from aiokprod.errors import BrokerAnswerError
+from aiokprod.errors import BrokerAnswerError, UsageError
 from aiokprod.reader import Reader
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.metadata import MetadataResponseTopic
@@ -31,20 +31,30 @@ OF_CREATE: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_PARTITIONS: "Correct --partitions.",
 }
 """what to do, by code, where a topic is not created"""
+OF_ALTER: Final[Mapping[int, str]] = {
+    ErrorCode.INVALID_CONFIG: "Correct -o NAME=VALUE: the names and values are those of Kafka's topic options.",
+    ErrorCode.INVALID_PARTITIONS: "Correct --partitions.",
+}
+"""what to do, by code, where a topic is not altered"""
+KEYS_MOVE: Final = (
+    "with more partitions keys move: a key's later records may be in another partition than its earlier ones, so that their"
+    " order is lost for consumers, and what they keep by partition no longer fits"
+)
 IF_THERE: Final = "With --if-there a topic that does not exist is left out."
 YES = click.option("--yes", is_flag=True, help="Do it, also where this is no development cluster.")
 
 
 @click.group(cls=Group)
 def topics() -> None:
-    """List, create, describe and delete topics.
+    """List, create, describe, alter and delete topics.
 
-    Creating and deleting needs --yes, except on a development cluster (`aiokprod cluster`).
+    Creating, altering and deleting needs --yes, except on a development cluster (`aiokprod cluster`).
 
     \b
     Examples:
       aiokprod topics list
       aiokprod topics create orders --partitions 6 -o retention.ms=86400000 --yes
+      aiokprod topics alter orders -o retention.ms=3600000 --yes
 
     Exit status: 0 done; 2 not done, and one line says why.
     """
@@ -210,12 +220,7 @@ def create_command(
     connection: Connection,
 ) -> None:
     """Create a topic. On a cluster that is not for development this needs --yes."""
-    options: dict[str, str] = {}
-    for pair in topic_options:
-        option, equals, value = pair.partition("=")
-        if not equals or not option:
-            raise click.UsageError(f"-o {pair!r} is not NAME=VALUE")
-        options[option] = value
+    options = _pairs(topic_options)
 
     async def work() -> int:
         async with TopicAdmin(connection.config(), connection.timeout_s) as admin:
@@ -236,6 +241,106 @@ def create_command(
                 tell(f"topic {name!r} is created")
             else:
                 tell(f"would create topic {name!r}; add --yes to do it")
+                return NOT_DONE
+        return DONE
+
+    run(work)
+
+
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    """Return what NAME=VALUE says."""
+    options: dict[str, str] = {}
+    for pair in given:
+        option, equals, value = pair.partition("=")
+        if not equals or not option:
+            raise click.UsageError(f"-o {pair!r} is not NAME=VALUE")
+        options[option] = value
+    return options
+
+
+@topics.command("alter")
+@click.argument("name", type=Text(), metavar="TOPIC")
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(1, 2**31 - 1),
+    help="So many partitions in all; keys move to others. Kafka takes none away.",
+)
+@click.option(
+    "-o",
+    "--option",
+    "topic_options",
+    type=Text(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of the topic, as retention.ms=60000.",
+)
+@click.option(
+    "--unset",
+    type=Text(),
+    multiple=True,
+    metavar="NAME",
+    help="The option has the broker's default again; may be repeated.",
+)
+@click.option(
+    "--yes", is_flag=True, help="Do it: more partitions on any cluster, options where this is no development cluster."
+)
+@connection_options
+def alter_command(
+    name: str,
+    partitions: int | None,
+    topic_options: Sequence[str],
+    unset: Sequence[str],
+    yes: bool,
+    connection: Connection,
+) -> None:
+    """Alter a topic: more partitions, and options. More partitions need --yes on every cluster, as keys move.
+
+    Both are checked by the cluster before either is done.
+    """
+    options = _pairs(topic_options)
+    both = sorted({*options} & {*unset})
+    if both:
+        raise click.UsageError(f"-o sets {both[0]!r}, and --unset takes it away: leave one of them out")
+    if partitions is None and not options and not unset:
+        raise click.UsageError("nothing to alter: give --partitions, -o or --unset")
+
+    async def work() -> int:
+        async with TopicAdmin(connection.config(), connection.timeout_s) as admin:
+            [topic] = (await admin.metadata([name])).topics
+            if topic.error_code:
+                await admin.refuse_topic(topic.error_code, f"topic {name!r} is not altered", name, "ALTER")
+            there = len(topic.partitions)
+            if partitions is not None and partitions < there:
+                raise UsageError(
+                    f"topic {name!r} has {there} partitions, and Kafka takes none away: give --partitions {there} or more,"
+                    " or create another topic"
+                )
+            more = partitions if partitions is not None and partitions > there else None
+            may_grow = more is None or yes
+            may = may_grow and (await _may(admin, yes))
+            changes = ", ".join(
+                (*(f"{option}={value}" for option, value in options.items()), *(f"no {o}" for o in unset))
+            )
+            try:
+                for only_check in (True, False) if may else (True,):
+                    if more is not None:
+                        await admin.add_partitions(name, more, only_check=only_check)
+                    if changes:
+                        await admin.alter(name, options, unset, only_check=only_check)
+            except BrokerAnswerError as error:
+                error.advice = OF_ALTER.get(error.code or 0, error.advice)
+                raise
+            if more is not None:
+                tell(KEYS_MOVE)
+            what = [f"{more} partitions, up from {there}"] if more is not None else []
+            what += [changes] if changes else []
+            if not what:
+                tell(f"topic {name!r} has {there} partitions already: there is nothing to do")
+            elif may:
+                tell(f"topic {name!r} has {', and '.join(what)}")
+            else:
+                tell(f"would give topic {name!r} {', and '.join(what)}; add --yes to do it")
                 return NOT_DONE
         return DONE
 

@@ -1,4 +1,4 @@
-"""`TopicAdmin`: what the commands ask a cluster: brokers, topics, options; and topics made and deleted."""
+"""`TopicAdmin`: what the commands ask a cluster: brokers, topics, options; and topics made, changed and deleted."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ from aiokprod.errors import (
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.wire.codes import ErrorCode, name_of
+from aiokprod.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from aiokprod.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -39,12 +44,20 @@ from aiokprod.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
+from aiokprod.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 DEVELOPMENT: Final = "aiokprod-cluster-"
 """how the id of a development cluster (`aiokprod cluster`) begins"""
 TOPIC: Final = 2
 BROKER: Final = 4
+SET: Final = 0
+DELETE: Final = 1
 PAUSE_S: Final = 0.2
 LATER: Final = frozenset(
     {
@@ -215,6 +228,57 @@ class TopicAdmin:
 
         unknown = f"topic {name!r} may have been deleted; see: aiokprod topics list"
         await self._by_controller(once, f"topic {name!r} is not deleted", name, "DELETE", unknown)
+
+    async def add_partitions(self, name: str, count: int, *, only_check: bool = False) -> None:
+        """Give a topic more partitions.
+
+        Args:
+            name: topic name.
+            count: of all its partitions, afterwards.
+            only_check: True only asks whether the cluster would.
+
+        Raises:
+            ClusterError, UnknownTopicError, TopicAuthorizationError: the cluster does not, or does not answer in time.
+        """
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
+            timeout_ms=round(self._timeout_s * 1000),
+            validate_only=only_check,
+        )
+
+        async def once(node_id: int) -> tuple[int, str | None]:
+            answer: CreatePartitionsResponse = await self.ask(request, node_id)
+            return next((each.error_code, each.error_message) for each in answer.results)
+
+        unknown = "" if only_check else f"topic {name!r} may have more partitions; see: aiokprod topics describe {name}"
+        await self._by_controller(once, f"topic {name!r} gets no partitions", name, "ALTER", unknown)
+
+    async def alter(
+        self, name: str, options: Mapping[str, str], unset: Sequence[str], *, only_check: bool = False
+    ) -> None:
+        """Change options of a topic: all of them, or none.
+
+        Args:
+            name: topic name.
+            options: names and new values.
+            unset: names of options that go back to the broker's default.
+            only_check: True only asks whether the cluster would.
+
+        Raises:
+            ClusterError, UnknownTopicError, TopicAuthorizationError: the cluster does not, or does not answer in time.
+        """
+        changes = [AlterableConfig(option, SET, value) for option, value in options.items()]
+        changes += [AlterableConfig(option, DELETE, None) for option in unset]
+        request = IncrementalAlterConfigsRequest(
+            resources=[AlterConfigsResource(TOPIC, name, changes)], validate_only=only_check
+        )
+
+        async def once(node_id: int) -> tuple[int, str | None]:
+            answer: IncrementalAlterConfigsResponse = await self.ask(request, node_id)
+            return next((each.error_code, each.error_message) for each in answer.responses)
+
+        unknown = "" if only_check else f"topic {name!r} may be changed; see: aiokprod topics describe {name}"
+        await self._by_controller(once, f"topic {name!r} is not changed", name, "ALTER_CONFIGS", unknown)
 
     async def _by_controller(self, once: Any, text: str, topic: str, right: str, unknown: str) -> None:
         """Ask the controller, which may move; brokers of a KRaft cluster pass the request on."""

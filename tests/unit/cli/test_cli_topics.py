@@ -235,3 +235,79 @@ def test_the_error_of_a_topic_is_its_trouble_in_the_list(cluster: MockCluster, c
     assert ok(cluster, "topics", "list").splitlines()[1].split() == ["orders", "0", "0", code.name]
     [found] = objects(ok(cluster, "topics", "list", "--json"))
     assert found["trouble"] == code.name
+
+
+def partitions_of(cluster: MockCluster, topic: str = "orders") -> int:
+    return len(objects(ok(cluster, "topics", "describe", topic, "--json"))[0]["partitions"])
+
+
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_more_partitions_need_yes_everywhere_and_say_that_keys_move(
+    cluster: MockCluster, foreign: MockCluster, is_foreign: bool
+) -> None:
+    asked = foreign if is_foreign else cluster
+    done = run(asked, "topics", "alter", "orders", "--partitions", "5")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "keys move" in done.stderr and "up from 2; add --yes" in done.stderr
+    assert partitions_of(asked) == 2
+    done = run(asked, "topics", "alter", "orders", "--partitions", "5", "--yes")
+    assert done.exit_code == 0 and "keys move" in done.stderr and "has 5 partitions, up from 2" in done.stderr
+    assert partitions_of(asked) == 5
+    again = run(asked, "topics", "alter", "orders", "--partitions", "5", "--yes")
+    assert again.exit_code == 0 and "nothing to do" in again.stderr and "keys move" not in again.stderr
+
+
+def test_fewer_partitions_are_refused(cluster: MockCluster) -> None:
+    done = run(cluster, "topics", "alter", "orders", "--partitions", "1", "--yes")
+    assert done.exit_code == 2 and "has 2 partitions, and Kafka takes none away" in done.stderr
+
+
+def test_options_are_set_and_unset(cluster: MockCluster, foreign: MockCluster) -> None:
+    ok(
+        cluster,
+        "topics",
+        "alter",
+        "orders",
+        "-o",
+        "retention.bytes=7",
+        "-o",
+        "cleanup.policy=compact",
+        "--unset",
+        "retention.ms",
+    )
+    [found] = objects(ok(cluster, "topics", "describe", "orders", "--json"))
+    assert found["options"] == {"cleanup.policy": "compact", "retention.bytes": "7"}
+    done = run(foreign, "topics", "alter", "orders", "-o", "retention.bytes=7")
+    assert done.exit_code == 2 and "would give topic 'orders' retention.bytes=7; add --yes" in done.stderr
+    assert objects(ok(foreign, "topics", "describe", "orders", "--json"))[0]["options"] == {}
+    done = run(foreign, "topics", "alter", "orders", "-o", "retention.bytes=7", "--yes")
+    assert done.stderr.endswith("topic 'orders' has retention.bytes=7\n")
+
+
+def test_nothing_is_done_if_one_of_both_would_be_refused(cluster: MockCluster) -> None:
+    done = run(cluster, "topics", "alter", "orders", "--partitions", "4", "-o", "retention.bytes=much", "--yes")
+    assert done.exit_code == 2 and "INVALID_CONFIG" in done.stderr and "Correct -o" in done.stderr
+    assert partitions_of(cluster) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("orders",), "nothing to alter"),
+        (("orders", "-o", "a"), "is not NAME=VALUE"),
+        (("orders", "-o", "a=1", "--unset", "a"), "leave one of them out"),
+        (("order", "--partitions", "3", "--yes"), "Did you mean 'orders'?"),
+    ],
+)
+def test_what_cannot_be_altered_is_told(cluster: MockCluster, arguments: tuple[str, ...], part: str) -> None:
+    done = run(cluster, "topics", "alter", *arguments)
+    assert done.exit_code == 2 and part in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_right_that_is_missing_to_alter_is_named(cluster: MockCluster) -> None:
+    cluster.fail_next("CreatePartitions", "TOPIC_AUTHORIZATION_FAILED")
+    done = run(cluster, "topics", "alter", "orders", "--partitions", "4", "--yes")
+    assert "Grant this principal ALTER on topic 'orders'" in done.stderr
+    cluster.fail_next("IncrementalAlterConfigs", "TOPIC_AUTHORIZATION_FAILED")
+    done = run(cluster, "topics", "alter", "orders", "-o", "retention.bytes=7")
+    assert "Grant this principal ALTER_CONFIGS on topic 'orders'" in done.stderr
