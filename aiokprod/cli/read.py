@@ -17,6 +17,7 @@ from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.moments import Kind, Place, PlaceType
 from aiokprod.cli.common.parameter import ParameterType, Text
 from aiokprod.cli.common.reading import Found, Key, offset_of, ranges_of, records_following, records_in
+from aiokprod.cli.common.record_format import FormatType, RecordFormat
 from aiokprod.cli.common.record_lines import json_of
 from aiokprod.cli.common.registry_values import RegistryValues, plain, text_of
 from aiokprod.cli.common.running import run, tell
@@ -46,9 +47,14 @@ class Shape:
     headers: bool
     place: bool
     separator: str
+    form: RecordFormat | None = None
 
     def line(self, topic: str, partition: int, record: DecodedRecord, read: Mapping[str, Any] = NOTHING) -> bytes:
         """Return the line of a record, with its end; `read`: its key and value, as far as a registry gave their meaning."""
+        if self.form is not None:
+            key = text_of(read["key"]).encode() if "key" in read else None
+            value = text_of(read["value"]).encode() if "value" in read else None
+            return self.form.text(topic, partition, record, self._bytes, key, value)
         if self.as_json:
             text = json_of(
                 topic, partition, record.timestamp_ms, record.key, record.value, record.headers,
@@ -133,6 +139,8 @@ def _shared(command: CallT) -> CallT:
             click.option("-H", "--headers", is_flag=True, help="Print the headers before the value."),
             click.option("-v", "--place", is_flag=True, help="Print topic, partition, offset and time first."),
             click.option("--separator", default="\t", metavar="TEXT", help="Between these; default: a tab."),
+            click.option("-f", "--format", "form", type=FormatType(),
+                         help="Print each record so, with kcat's tokens: %t %p %o %T %k %K %s %S %h, and \\n at the end."),
             click.option("--hex", "in_hex", is_flag=True, help="Keys, values and header values as hexadecimal digits."),
             click.option("--raw", is_flag=True, help="Bytes as they are, not escaped; not for a terminal."),
             click.option("--registry", type=Text(), metavar="URL",
@@ -219,6 +227,7 @@ def _start(  # the options of both commands
     headers: bool,
     place: bool,
     separator: str,
+    form: RecordFormat | None,
     in_hex: bool,
     raw: bool,
     registry: str | None,
@@ -245,7 +254,9 @@ def _start(  # the options of both commands
             raise click.UsageError(
                 f"{topic!r} is no topic: -H shows the headers, and takes no value; --header {topic} selects records by one"
             )
-    shape = Shape(as_json, in_hex, raw, key, headers, place, separator)
+    if form is not None and (as_json or key or headers or place):
+        raise click.UsageError("--format says all that is printed: leave --json, --key, --headers and --place out")
+    shape = Shape(as_json, in_hex, raw, key, headers, place, separator, form)
     is_wanted = wanted_by(grep, grep_key, only_headers)
     filters = [name for name, pattern in (("--grep", grep), ("--grep-key", grep_key)) if pattern is not None]
     filters += [f"--header {each}" for each in only_headers]
