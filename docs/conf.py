@@ -17,7 +17,7 @@ author = "The aiokprod authors"
 copyright = "The aiokprod authors"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "generated"]
 exclude_patterns = ["_ext", "_static", "build.py"]
 source_suffix = {".md": "markdown"}
 nitpicky = False
@@ -45,6 +45,8 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
+html_search_scorer = str(HERE / "_ext" / "scorer.js")
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"  # what is printed is not copied
 
 linkcheck_timeout = 30  # seconds
 linkcheck_retries = 2

@@ -9,14 +9,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, get_args
 
 DOCS: Final = Path(__file__).resolve().parents[1]
 ASKED: Final = re.compile(r"^<!-- generated: ([\w.]+) -->$", re.MULTILINE)
-README_LINK: Final = re.compile(r"\]\((?:\.\./)+README\.md")
+README_LINK: Final = re.compile(r"\]\((?:\.\./)+README\.md(?:#[\w-]+)?")
+FILE_NAME: Final = re.compile(r"\[[\w/-]+\.md\]\((?!https?:)")
+"""Begins a link whose text is the name of a file: right on a disk, and no name of a page on the site."""
+BUILT_HERE: Final = re.compile(r"^`nox -s docs` builds this page; .*\n\n", re.MULTILINE)
+"""What a page without its generated part says of that."""
 EFFECTS: Final = (
     *(
         "Answer",
@@ -228,10 +232,7 @@ def options_markdown() -> str:
             "Source": option.source,
         }
         lines = [f"- {name}: {text}" for name, text in facts.items() if text]
-        names = "\n".join(
-            f"   ! single: {name}" for name in option.other_names
-        )  # so that search finds the option by them
-        index = f"```{{eval-rst}}\n.. index::\n{names}\n```\n\n" if names else ""
+        index = index_of(option.other_names) if option.other_names else ""
         parts.append(f"## `{option.name}`\n\n{index}{meaning}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -401,14 +402,7 @@ def command_line_markdown() -> str:
     return "\n".join(f"## `{path}`\n\n```text\n{text}\n```\n" for path, text in commands(group, context))
 
 
-# ---------------------------------------------------------------------- README, and the pages that ask
-def readme_markdown() -> str:
-    """Return the README without its table of pages, in place of which the site has its tree."""
-    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    before, _, after = text.partition("\n## Documentation\n")
-    return (before + "\n" + after[after.index("\n## ") :]).replace("](docs/", "](").removeprefix("# aiokprod\n")
-
-
+# ---------------------------------------------------------------------- the tree, and the pages that ask
 OPERATIONS: Final = (
     *("health", "metrics", "operations/*", "explain*", "tracing*", "opentelemetry*", "telemetry*", "prometheus*"),
     *("hooks*", "doctor*", "command_line*"),
@@ -427,7 +421,6 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "options": options_markdown,
     "errors": errors_markdown,
     "command_line": command_line_markdown,
-    "readme": readme_markdown,
     "operations": operations_markdown,
 }
 
@@ -438,10 +431,49 @@ def part(name: str) -> str:
     return api_markdown(page) if kind == "api" else PARTS[name]()
 
 
+WORDS: Final = {
+    "exactly_once": ("consumer", "consume", "read records"),
+    "errors": ("error",),
+    "how-to/errors_and_retries": ("unknown topic", "topic does not exist", "retry", "timeout"),
+    "sending": ("partition key", "key"),
+    "testing": ("docker", "containers"),
+    "explanation/memory": ("buffer full",),
+}
+"""What users search for, by the page that has the answer: the search finds a page by it before all that only contain it."""
+
+
+def index_of(words: Iterable[str]) -> str:
+    """Return an entry of the index for each of these words, so that the search finds the place by them."""
+    return "```{eval-rst}\n.. index::\n" + "\n".join(f"   ! single: {word}" for word in words) + "\n```\n\n"
+
+
+def with_titles(text: str) -> str:
+    """Return a page whose links have the title of what they lead to where their text is the name of a file."""
+    return FILE_NAME.sub("[](", text)
+
+
+def short_table(page: str) -> str:
+    """Return the page of the configuration with three columns of its table; the list of options has all of them."""
+    before, heading, after = page.partition("\n## Options\n")
+    section, _, rest = after.partition("\n## ")
+    text = section[: section.index("\n| ")]
+    rows = (
+        f"| [`{name}`](reference/options.md#{name}) | {row[1]} | {row[-1]} |"
+        for name, row in configuration_rows().items()
+    )
+    table = "\n".join(("| option | default | meaning |", "|---|---|---|", *rows))
+    return f"{before}{heading}{text}\n{table}\n\n## {rest}"
+
+
 def filled(docname: str, text: str) -> str:
-    """Return the text of a page with its generated parts, and with links to the README leading to the first page."""
-    text = ASKED.sub(lambda match: part(match[1]), text)
-    return README_LINK.sub(f"]({'../' * docname.count('/')}index.md", text)
+    """Return the text of a page as the site has it: with its generated parts, and links that lead to pages of the site."""
+    text = ASKED.sub(lambda match: part(match[1]), BUILT_HERE.sub("", text))
+    if docname == "configuration":
+        text = short_table(text)
+    if docname in WORDS:
+        title, _, rest = text.partition("\n\n")
+        text = f"{title}\n\n{index_of(WORDS[docname])}{rest}"
+    return README_LINK.sub(f"]({'../' * docname.count('/')}index.md", with_titles(text))
 
 
 # ---------------------------------------------------------------------- docstrings

@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 DOCS: Final = ROOT / "docs"
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LIMIT_S: Final = 300.0
-WIDTHS: Final = (390, 1400)
+WIDTHS: Final = (390, 1440)
 SCHEMES: Final = ("light", "dark")
 FOUND_BY_SEARCH: Final = {
     "send": ("reference/api_producer", "aiokprod.Producer.send"),
@@ -51,9 +51,18 @@ FOUND_BY_SEARCH: Final = {
     "dead letter queue": ("dead_letters", ""),
     "windows": ("reference/versions", ""),
     "grafana": ("prometheus", ""),
+    "consumer": ("exactly_once", ""),
+    "unknown topic": ("how-to/errors_and_retries", ""),
+    "partition key": ("sending", ""),
+    "docker": ("testing", ""),
+    "kubernetes": ("how-to/deployment", ""),
+    "errors": ("errors", ""),
 }
 """What is searched for, and the place to which one of the first three results leads: an object, or anywhere in a section, or a
 page as a whole."""
+SCORER: Final = (DOCS / "_ext" / "scorer.js").read_text(encoding="utf-8")
+OF_THE_PROJECT: Final = re.findall(r'^  "(\w+)",$', SCORER, re.MULTILINE)
+"""The pages for those that work on aiokprod."""
 IMPORTED_BUT_INNER: Final = {"aiokprod.wire.messages.produce.ProduceResponse"}
 """What a page shows though it is none of the API: the messages of the protocol, for faults that change them."""
 
@@ -208,6 +217,55 @@ def test_the_changelog_is_not_searched(site: Path) -> None:
     assert [pages for pages in found if number == pages or (isinstance(pages, list) and number in pages)] == []
 
 
+def text_of(page: str) -> str:
+    """Return the text of a page of HTML."""
+    return re.sub(r"<[^>]+>", "", page.partition("<article")[2].partition("</article>")[0])
+
+
+def test_no_two_pages_have_one_title(site: Path) -> None:
+    pages = [page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")]
+    titles: dict[str, list[str]] = {}
+    for page in pages:
+        (title,) = re.findall(r"<h1>(.*?)<a class", html(site, page))
+        titles.setdefault(re.sub(r"<[^>]+>|^(the|all|a) ", "", title.lower()), []).append(page)
+    assert [pages for pages in titles.values() if len(pages) > 1] == []
+
+
+def test_the_first_page_is_one_of_its_own(site: Path) -> None:
+    first = html(site, "index")
+    headings = re.findall(r"<h2>(.*?)<a class", first)
+    assert headings == [
+        "A first program",
+        "What a send says",
+        "Where to go on",
+        "What do I consume with?",
+        "All pages",
+    ]
+    assert "18,000 tests" not in first
+    for client in ("aiokafka", "confluent-kafka"):
+        assert client in section_of(site, "index", "what-do-i-consume-with"), client
+
+
+def test_pages_of_users_name_neither_sessions_of_nox_nor_files_of_tests(site: Path) -> None:
+    others = {*OF_THE_PROJECT, "CHANGELOG", "SECURITY", "performance"}
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
+    assert others <= pages
+    named = {page: re.findall(r"\bnox\b|\btests/\w+", text_of(html(site, page))) for page in pages - others}
+    assert {page: found for page, found in named.items() if found} == {}
+
+
+def test_no_link_has_the_name_of_a_file_as_its_text(site: Path) -> None:
+    pages = {page.relative_to(site).as_posix(): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    named = {name: re.findall(r"<a [^>]*>(?:<[^>]+>)*([\w/-]+\.md)<", page) for name, page in pages.items()}
+    assert {name: found for name, found in named.items() if found} == {}
+
+
+def test_the_table_of_the_configuration_leads_to_each_option(site: Path) -> None:
+    page = html(site, "configuration")
+    for option in ProducerConfig.names():
+        assert f'href="reference/options.html#{option.replace("_", "-")}"' in page, option
+
+
 # ---------------------------------------------------------------------- links
 def test_links_lead_to_pages_and_places_that_are_there(site: Path) -> None:
     places = {
@@ -260,7 +318,10 @@ LOOK: Final = """
   const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   const broken = [...document.images].filter(each => !each.complete || each.naturalWidth === 0).map(each => each.src);
   const shown = getComputedStyle(document.body).backgroundColor;
-  return {wide, broken, shown};
+  const plots = [...document.images].filter(each => each.src.endsWith('.svg'));
+  const turned = plots.filter(each => getComputedStyle(each).filter !== 'none').length;
+  const tables = [...document.querySelectorAll('.table-wrapper')].filter(each => each.scrollWidth > each.clientWidth + 1);
+  return {wide, broken, shown, plots: plots.length, turned, tables: tables.length};
 })()
 """
 
@@ -280,6 +341,10 @@ async def looked_at(tab: Tab, address: str, pages: list[str]) -> list[str]:
                 if seen["wide"] > 0:
                     wrong.append(f"{page} at {width}: {seen['wide']} pixels too wide")
                 wrong += [f"{page}: no image {image}" for image in seen["broken"]]
+                if seen["turned"] != (seen["plots"] if scheme == "dark" else 0):
+                    wrong.append(f"{page}: {seen['turned']} of {seen['plots']} plots are dark, {scheme}")
+                if seen["tables"] and width == WIDTHS[-1] and page not in {*OF_THE_PROJECT, "performance"}:
+                    wrong.append(f"{page} at {width}: {seen['tables']} tables are cut")
         if len({colour for _, colour in colours}) != len(SCHEMES):
             wrong.append(f"{page}: light and dark are not two: {colours}")
     return wrong
@@ -312,8 +377,13 @@ def test_pages_fit_into_their_window_have_their_images_and_are_found_by_search(s
         with served(site) as address:
             async with browser(chromium) as tab:
                 assert await looked_at(tab, address, pages) == []
+                await tab.open(f"{address}/tutorial.html")
+                assert await tab.evaluate("document.querySelectorAll('.highlight-sh .copybtn').length") >= 4
+                assert await tab.evaluate("document.querySelectorAll('.highlight-text .copybtn').length") == 0
                 for words, (page, place) in FOUND_BY_SEARCH.items():
                     links = await found(tab, address, words)
+                    is_theirs = [link.removeprefix(f"{address}/").split(".")[0] in OF_THE_PROJECT for link in links]
+                    assert is_theirs == sorted(is_theirs), f"{words}: pages of the project are not the last: {links}"
                     wanted = {f"{address}/{page}.html#{each}" for each in places_of(site, page, place)}
                     if not place:
                         wanted = {link for link in links if link.partition("#")[0] == f"{address}/{page}.html"}
