@@ -112,3 +112,16 @@ def test_the_readme_names_every_extra_and_says_which_are_not_in_all() -> None:
     named = re.findall(r"`([\w-]+)`", sentence)
     assert set(named) == set(extras) - {"all"} and len(named) == len(set(named))
     assert extras["all"] == [f"aiokprod[{','.join(named[:-3])}]"]
+
+
+def test_where_a_page_installs_a_dependency_group_it_upgrades_pip_first() -> None:
+    # The pip of a fresh environment of Python 3.11 (23.2) knows no `--group`.
+    found = 0
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for paragraph in page.read_text(encoding="utf-8").split("\n\n"):
+            for match in re.finditer(r"(\S*pip) install [^\n`&]*--group ", paragraph):
+                found += 1
+                assert re.search(rf"{re.escape(match[1])} install (-q )?-U pip\b", paragraph[: match.start()]), (
+                    f"{page.name}: {match[0]}"
+                )
+    assert found >= 3
