@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import MethodType, TracebackType
-from typing import Any, Final, NoReturn, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, cast
 
 from aiokprod.closing import tell_unclean
 from aiokprod.cluster.connection.control_request import checked_seconds
@@ -56,11 +56,12 @@ from aiokprod.records.column_rows import ColumnTable, table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
-from aiokprod.transactions.offsets import GroupMetadata, offsets_of
-from aiokprod.transactions.prepared import PreparedTransaction
-from aiokprod.transactions.transaction import Transaction
-from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.messages.metadata import MetadataRequest
+
+if TYPE_CHECKING:  # imported where they are used: a plain producer starts without them
+    from aiokprod.transactions.prepared import PreparedTransaction
+    from aiokprod.transactions.transaction import Transaction
+    from aiokprod.transactions.transactor import Transactor
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 HeadersArgument = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -518,6 +519,8 @@ class Producer(_Base):
         """
         if self.config.transactional_id is None:
             raise UsageError("the producer has no transactional_id: give it one to write in transactions")
+        from aiokprod.transactions.transaction import Transaction
+
         return Transaction(self._transactor)
 
     def begin_transaction(self) -> None:
@@ -638,6 +641,8 @@ class Producer(_Base):
 
         Cancellation: stops waiting; the offsets may become part of the transaction.
         """
+        from aiokprod.transactions.offsets import GroupMetadata, offsets_of
+
         taken, metadata = offsets_of(offsets), GroupMetadata.of(group)
         await self._transactor().send_offsets(taken, metadata)
 

@@ -47,7 +47,7 @@ class Check(ABC):
             raise ConfigError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {self.describe()}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Number(Check):
     """A number within limits, or one special number outside of them; never a bool, inf or nan."""
 
@@ -77,7 +77,7 @@ def size(low: int, high: int = MAX_INT) -> Number:
     return Number(low, high, whole=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Flag(Check):
     """True or False, not a number or a text."""
 
@@ -100,7 +100,7 @@ def _nearest(value: object, choices: Sequence[str]) -> str | None:
     return known.get(other) or known.get(next(iter(get_close_matches(value.upper(), known, 1, 0.7)), ""))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Choice(Check):
     """One of a list of texts."""
 
@@ -123,7 +123,7 @@ class Choice(Check):
         return isinstance(value, str) and value in self.choices
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Acks(Check):
     """The number of replicas that must have a record."""
 
@@ -136,7 +136,7 @@ class Acks(Check):
         return isinstance(value, int) and not isinstance(value, bool) and value in (-1, 0, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Text(Check):
     """A text that is not empty."""
 
@@ -161,7 +161,7 @@ def _refuse_what_is_not_utf8(name: str, text: str) -> None:
         raise ConfigError(f"{name} cannot be encoded in UTF-8: it must be a text without lone surrogates")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EncodedText(Text):
     """A text that is sent or loaded as UTF-8. `os.environ` gives surrogates where bytes were not UTF-8."""
 
@@ -170,7 +170,7 @@ class EncodedText(Text):
         _refuse_what_is_not_utf8(name, str(value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ClientId(Check):
     """A name that fits into a request header; empty counts as none."""
 
@@ -183,7 +183,7 @@ class ClientId(Check):
         return can_be_encoded(value) and len(value.encode()) <= CLIENT_ID_LIMIT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TransactionalId(ClientId):
     """A name that fits into a request, and is not empty."""
 
@@ -194,7 +194,7 @@ class TransactionalId(ClientId):
         return bool(value) and ClientId.allows(self, value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SecretText(Check):
     """A text that is never shown, not even in an error."""
 
@@ -214,7 +214,7 @@ class SecretText(Check):
             _refuse_what_is_not_utf8(name, value.reveal() if isinstance(value, Secret) else str(value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FilePath(Check):
     """The path of a file; reading it later shows whether it exists."""
 
@@ -228,7 +228,7 @@ class FilePath(Check):
         return isinstance(path, str) and bool(path) and PEM_BEGINS not in path
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Servers(Check):
     """Server addresses; `config.servers` parses them."""
 
@@ -253,7 +253,7 @@ class Servers(Check):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PlainFunction(Check):
     """A function that is called from the loop and not awaited."""
 
@@ -266,7 +266,7 @@ class PlainFunction(Check):
         return callable(value) and not _is_coroutine_function(value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Partitioner(Check):
     """The name of a partitioner, or a function."""
 
@@ -282,7 +282,7 @@ class Partitioner(Check):
         return _is_callable_object(value) and not _is_coroutine_function(value) and _takes(value, 3)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Serializer(Check):
     """A function, or an object that can be called like one; passing the class of such an object is a mistake."""
 
@@ -295,7 +295,7 @@ class Serializer(Check):
         return _is_callable_object(value) and (_takes(value, 1) or _takes(value, 3))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Interceptors(Check):
     """A list of objects with the methods of `ProducerInterceptor`, all of them plain except `close`."""
 
@@ -324,7 +324,7 @@ class Interceptors(Check):
                     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Context(Check):
     """An `ssl.SSLContext` for clients."""
 
@@ -335,7 +335,7 @@ class Context(Check):
         return isinstance(value, ssl.SSLContext) and value.protocol is not ssl.PROTOCOL_TLS_SERVER
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DialFunction(Check):
     """A function that opens connections."""
 
@@ -346,7 +346,7 @@ class DialFunction(Check):
         return _is_callable_object(value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TokenFunction(Check):
     """A function that returns tokens, or an object with a method `token`; not shown in an error, as it may be a token."""
 

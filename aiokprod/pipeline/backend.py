@@ -7,6 +7,7 @@ get their outcome, is the matter of its backend, which is made with the context 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.explanation import Obstacle
@@ -14,8 +15,10 @@ from aiokprod.liveness import Stall
 from aiokprod.model import Persistence
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.sending.parking import Parking
-from aiokprod.telemetry.pusher import TelemetryPusher
-from aiokprod.transactions.transactor import Transactor
+
+if TYPE_CHECKING:  # made for producers that have them
+    from aiokprod.telemetry.pusher import TelemetryPusher
+    from aiokprod.transactions.transactor import Transactor
 
 
 class Backend:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from aiokprod.backoff import Backoff
 from aiokprod.cluster.client import ClusterClient, ClusterListener
@@ -34,13 +35,13 @@ from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.verdicts import is_topic_refused
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.timer_queue import TimerQueue
-from aiokprod.pipeline.transactional import TransactionalPartitions
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.randomness import new_random
-from aiokprod.telemetry.pusher import TelemetryPusher
-from aiokprod.transactions.coordinator import Coordinators
 from aiokprod.transactions.identity import ProducerIdKeeper
-from aiokprod.transactions.transactor import Transactor
+
+if TYPE_CHECKING:  # imported where they are made: a plain producer starts without them
+    from aiokprod.telemetry.pusher import TelemetryPusher
+    from aiokprod.transactions.transactor import Transactor
 
 
 class BrokerBackend(Backend, ClusterListener):
@@ -54,6 +55,8 @@ class BrokerBackend(Backend, ClusterListener):
         self.transactor = None
         self._scope: TransactionScope | None = None
         if config.transactional_id is not None:
+            from aiokprod.pipeline.transactional import TransactionalPartitions
+
             transactor = self.transactor = self._make_transactor(context)
             scope = TransactionalPartitions(context, self.parking, self.partitions, transactor)
             transactor.records = self._scope = scope
@@ -71,6 +74,9 @@ class BrokerBackend(Backend, ClusterListener):
         self._purged = 0  # partitions that `purge_some` is done with
 
     def _make_transactor(self, context: PipelineContext) -> Transactor:
+        from aiokprod.transactions.coordinator import Coordinators
+        from aiokprod.transactions.transactor import Transactor
+
         client = self.client
         return Transactor(
             context.config,
@@ -84,6 +90,8 @@ class BrokerBackend(Backend, ClusterListener):
         )
 
     def _make_telemetry(self, context: PipelineContext) -> TelemetryPusher:
+        from aiokprod.telemetry.pusher import TelemetryPusher
+
         return TelemetryPusher(
             self.client,
             context.metrics,

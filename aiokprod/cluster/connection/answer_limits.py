@@ -9,46 +9,59 @@ are in `wire.produce`.
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from aiokprod.wire.exchange import ANY_SIZE
-from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from aiokprod.wire.messages.api_versions import ApiVersionsRequest
-from aiokprod.wire.messages.describe_producers import DescribeProducersRequest
-from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest
-from aiokprod.wire.messages.end_txn import EndTxnRequest
-from aiokprod.wire.messages.fetch import FetchRequest, FetchResponse
-from aiokprod.wire.messages.find_coordinator import FindCoordinatorRequest
-from aiokprod.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from aiokprod.wire.messages.init_producer_id import InitProducerIdRequest
-from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
-from aiokprod.wire.messages.list_transactions import ListTransactionsRequest
-from aiokprod.wire.messages.metadata import MetadataRequest
-from aiokprod.wire.messages.offset_fetch import OffsetFetchRequest
-from aiokprod.wire.messages.push_telemetry import PushTelemetryRequest
-from aiokprod.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from aiokprod.wire.messages.sasl_handshake import SaslHandshakeRequest
-from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from aiokprod.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from aiokprod.wire.reader import Budget, Reader
+
+if TYPE_CHECKING:  # a program loads the messages that it sends, and not all that have a limit here
+    from aiokprod.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+    from aiokprod.wire.messages.describe_transactions import DescribeTransactionsRequest
+    from aiokprod.wire.messages.fetch import FetchRequest
+    from aiokprod.wire.messages.list_offsets import ListOffsetsRequest
+    from aiokprod.wire.messages.metadata import MetadataRequest
+    from aiokprod.wire.messages.offset_fetch import OffsetFetchRequest
+    from aiokprod.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+SASL_HANDSHAKE: Final = 17
+API_VERSIONS: Final = 18
+INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
+TXN_OFFSET_COMMIT: Final = 28
+SASL_AUTHENTICATE: Final = 36
+DESCRIBE_PRODUCERS: Final = 61
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
+GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
+PUSH_TELEMETRY: Final = 72
+"""Keys of requests: `API_KEY` of the message."""
 
 SMALL_BYTES: Final = 64 * 1024
 """Fifty times the size of such an answer of Kafka 4.3."""
 
 SMALL_ELEMENTS: Final = 10_000
 
-SMALL: Final[tuple[type, ...]] = (
-    AddOffsetsToTxnRequest,
-    ApiVersionsRequest,
-    EndTxnRequest,
-    FindCoordinatorRequest,
-    GetTelemetrySubscriptionsRequest,
-    InitProducerIdRequest,
-    PushTelemetryRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-    WriteTxnMarkersRequest,
+SMALL: Final = frozenset(
+    {
+        ADD_OFFSETS_TO_TXN,
+        API_VERSIONS,
+        END_TXN,
+        FIND_COORDINATOR,
+        GET_TELEMETRY_SUBSCRIPTIONS,
+        INIT_PRODUCER_ID,
+        PUSH_TELEMETRY,
+        SASL_AUTHENTICATE,
+        SASL_HANDSHAKE,
+        WRITE_TXN_MARKERS,
+    }
 )
 
 METADATA_BYTES: Final = 2 * 1024 * 1024
@@ -94,45 +107,55 @@ def metadata_partitions(topics: int) -> int:
 
 def answer_bytes(message: object) -> int:
     """Return the largest size, in bytes, of the answer to a request."""
-    if isinstance(message, SMALL):
+    key = key_of(message)
+    if key in SMALL:
         return SMALL_BYTES
-    if isinstance(message, MetadataRequest) and message.topics is not None:
-        return metadata_bytes(len(message.topics))
-    if isinstance(message, ListOffsetsRequest):
-        asked = sum(len(topic.partitions) for topic in message.topics)
+    if key == METADATA and (topics := cast("MetadataRequest", message).topics) is not None:
+        return metadata_bytes(len(topics))
+    if key == LIST_OFFSETS:
+        asked = sum(len(topic.partitions) for topic in cast("ListOffsetsRequest", message).topics)
         return SMALL_BYTES + asked * LIST_OFFSETS_BYTES_PER_PARTITION
     asked_in_transaction = _partitions_of_transaction(message)
     if asked_in_transaction is not None:
         return SMALL_BYTES + asked_in_transaction * TRANSACTION_BYTES_PER_PARTITION
-    if isinstance(message, FetchRequest):
-        return SMALL_BYTES + max(FETCH_BYTES, 2 * message.max_bytes)
-    if isinstance(message, OffsetFetchRequest) and message.topics is not None:
-        return SMALL_BYTES + _partitions_of(message) * OFFSET_FETCH_BYTES_PER_PARTITION
-    if isinstance(message, DescribeTransactionsRequest):
-        return SMALL_BYTES + len(message.transactional_ids) * TRANSACTION_BYTES
+    if key == FETCH:
+        return SMALL_BYTES + max(FETCH_BYTES, 2 * cast("FetchRequest", message).max_bytes)
+    if key == OFFSET_FETCH and (offsets := cast("OffsetFetchRequest", message)).topics is not None:
+        return SMALL_BYTES + _partitions_of(offsets) * OFFSET_FETCH_BYTES_PER_PARTITION
+    if key == DESCRIBE_TRANSACTIONS:
+        return SMALL_BYTES + len(cast("DescribeTransactionsRequest", message).transactional_ids) * TRANSACTION_BYTES
     return ANY_SIZE
 
 
 def answer_elements(message: object) -> int:
     """Return how many elements all arrays, and how many tagged fields all structs, of the answer may have in total."""
-    if isinstance(message, SMALL):
+    key = key_of(message)
+    if key in SMALL:
         return SMALL_ELEMENTS
-    if isinstance(message, MetadataRequest) and message.topics is not None:
-        return SMALL_ELEMENTS + len(message.topics) * METADATA_PARTITIONS_PER_TOPIC
-    if isinstance(message, ListOffsetsRequest):
-        return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
+    if key == METADATA and (topics := cast("MetadataRequest", message).topics) is not None:
+        return SMALL_ELEMENTS + len(topics) * METADATA_PARTITIONS_PER_TOPIC
+    if key == LIST_OFFSETS:
+        return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in cast("ListOffsetsRequest", message).topics)
     asked_in_transaction = _partitions_of_transaction(message)
     if asked_in_transaction is not None:
         return SMALL_ELEMENTS + 2 * asked_in_transaction
-    if isinstance(message, FetchRequest):
-        return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in message.topics)
-    if isinstance(message, OffsetFetchRequest) and message.topics is not None:
-        return SMALL_ELEMENTS + 2 * _partitions_of(message)
-    if isinstance(message, DescribeTransactionsRequest):
-        return SMALL_ELEMENTS + len(message.transactional_ids) * TRANSACTION_ELEMENTS
-    if isinstance(message, ListTransactionsRequest | DescribeProducersRequest):
+    if key == FETCH:
+        return SMALL_ELEMENTS + 2 * sum(len(topic.partitions) for topic in cast("FetchRequest", message).topics)
+    if key == OFFSET_FETCH and (offsets := cast("OffsetFetchRequest", message)).topics is not None:
+        return SMALL_ELEMENTS + 2 * _partitions_of(offsets)
+    if key == DESCRIBE_TRANSACTIONS:
+        return (
+            SMALL_ELEMENTS + len(cast("DescribeTransactionsRequest", message).transactional_ids) * TRANSACTION_ELEMENTS
+        )
+    if key in (LIST_TRANSACTIONS, DESCRIBE_PRODUCERS):
         return LISTED_ELEMENTS
     return sys.maxsize
+
+
+def key_of(message: object) -> int:
+    """Return the key of a request; -1 if it is none that goes to a broker."""
+    key: int = getattr(message, "API_KEY", -1)
+    return key
 
 
 def _partitions_of(message: OffsetFetchRequest) -> int:
@@ -141,10 +164,11 @@ def _partitions_of(message: OffsetFetchRequest) -> int:
 
 def _partitions_of_transaction(message: object) -> int | None:
     """Return how many partitions a request of a transaction names; None: it is another one."""
-    if isinstance(message, AddPartitionsToTxnRequest):
-        return sum(len(topic.partitions) for topic in message.v3_and_below_topics)
-    if isinstance(message, TxnOffsetCommitRequest):
-        return sum(len(topic.partitions) for topic in message.topics)
+    key = key_of(message)
+    if key == ADD_PARTITIONS_TO_TXN:
+        return sum(len(topic.partitions) for topic in cast("AddPartitionsToTxnRequest", message).v3_and_below_topics)
+    if key == TXN_OFFSET_COMMIT:
+        return sum(len(topic.partitions) for topic in cast("TxnOffsetCommitRequest", message).topics)
     return None
 
 
@@ -157,8 +181,10 @@ def check_counts(message: object, body: bytes | memoryview, version: int) -> Non
     Raises:
         ProtocolError: too many topics or partitions, or the bytes are not an answer.
     """
-    if not isinstance(message, FetchRequest) or len(message.topics) != 1:
+    if key_of(message) != FETCH or len(fetch_topics := cast("FetchRequest", message).topics) != 1:
         return
+    from aiokprod.wire.messages.fetch import FetchResponse
+
     flexible = version >= FetchResponse.FLEXIBLE_FROM
     reader = Reader(body[:SMALL_BYTES])  # a `Reader` copies its input, and this needs only the beginning
     reader.skip(10 if version >= 7 else 4)  # throttle time; error code and session
@@ -169,4 +195,4 @@ def check_counts(message: object, body: bytes | memoryview, version: int) -> Non
             reader.skip(16)
         else:
             reader.string(flexible)
-        Budget(FETCH_EXCESS + len(message.topics[0].partitions)).take(reader.count(flexible))
+        Budget(FETCH_EXCESS + len(fetch_topics[0].partitions)).take(reader.count(flexible))

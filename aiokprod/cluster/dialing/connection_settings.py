@@ -10,28 +10,27 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiokprod.cluster.dialing.dial import Dialer
 from aiokprod.cluster.dialing.dns import Resolver, resolve
 from aiokprod.cluster.dialing.lookups import Lookups
-from aiokprod.cluster.dialing.sasl import oauthbearer, plain
-from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
-from aiokprod.cluster.dialing.sasl.plain import Plain
-from aiokprod.cluster.dialing.sasl.scram import ScramSha256, ScramSha512
 from aiokprod.cluster.dialing.tls import TlsFiles, accept_context, build_context, check_readable
 from aiokprod.cluster.dialing.tokens import TokenSource
 from aiokprod.config import ProducerConfig, Secret
+from aiokprod.config.option_rules import TOKENS
 from aiokprod.errors import ConfigError
 from aiokprod.logs import GuardedLogger, RateLimiter, StateLog
 
+if TYPE_CHECKING:  # imported for configs that use SASL
+    from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
+
 logger = GuardedLogger(__name__)
 
-MECHANISMS: Final[dict[str, type[Plain] | type[ScramSha256] | type[ScramSha512]]] = {
-    kind.name: kind for kind in (Plain, ScramSha256, ScramSha512)
-}
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those with a user and a password."""
 
-CLEAR_TEXT: Final = {plain.NAME: "read the password", oauthbearer.NAME: "read the token and use it"}
+CLEAR_TEXT: Final = {"PLAIN": "read the password", TOKENS: "read the token and use it"}
 """What an eavesdropper can do about mechanisms that send a secret as it is."""
 
 THREADS: Final = 2
@@ -77,7 +76,7 @@ class ConnectionSettings:
         """
         uses_tls = config.security_protocol in ("SSL", "SASL_SSL")
         uses_sasl = config.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
-        uses_tokens = uses_sasl and config.sasl_mechanism == oauthbearer.NAME
+        uses_tokens = uses_sasl and config.sasl_mechanism == TOKENS
         if uses_sasl and not uses_tls:
             what = CLEAR_TEXT.get(config.sasl_mechanism or "", "guess the password from what they see")
             logger.warning(
@@ -142,9 +141,12 @@ def check_files(config: ProducerConfig) -> None:
 
 
 def _mechanisms(config: ProducerConfig) -> Callable[[], Mechanism]:
-    kind = MECHANISMS.get(config.sasl_mechanism or "")
+    from aiokprod.cluster.dialing.sasl.plain import Plain
+    from aiokprod.cluster.dialing.sasl.scram import ScramSha256, ScramSha512
+
+    kind = {each.name: each for each in (Plain, ScramSha256, ScramSha512)}.get(config.sasl_mechanism or "")
     if kind is None:
-        raise ConfigError(f"sasl_mechanism can be {', '.join((*MECHANISMS, oauthbearer.NAME))}")
+        raise ConfigError(f"sasl_mechanism can be {', '.join((*MECHANISMS, TOKENS))}")
 
     def new_mechanism() -> Mechanism:
         return kind(config.sasl_username or "", _secret(config.sasl_password) or Secret(""))

@@ -14,19 +14,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiokprod.cluster.connection.answer_limits import SMALL_BYTES
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.cluster.connection.streamed_reads import StreamedReads
 from aiokprod.cluster.dialing import tls
-from aiokprod.cluster.dialing.authentication import authenticate
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.cluster.dialing.dial import dial, dial_by
 from aiokprod.cluster.dialing.dns import LOCAL, Address
-from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
-from aiokprod.cluster.dialing.sasl.oauthbearer import OAuthBearer
 from aiokprod.cluster.dialing.tokens import OPTION
 from aiokprod.cluster.hosts import address_of, is_ip
 from aiokprod.config import OAuthToken
@@ -46,6 +43,9 @@ from aiokprod.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from aiokprod.wire.messages.metadata import MetadataRequest
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.versions import LOWEST_METADATA, ApiVersions
+
+if TYPE_CHECKING:  # imported for brokers that want SASL
+    from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
 
 AUTHENTICATION: Final = "SASL authentication"
 
@@ -103,7 +103,7 @@ async def open_connection(
     ends_at = loop.time() + (settings.setup_timeout_s if timeout_s is None else timeout_s)
     addresses = await _addresses(endpoint, settings, ends_at)
     token = await _token(endpoint, settings, ends_at)
-    new_mechanism = settings.new_mechanism if token is None else partial(OAuthBearer, token)
+    new_mechanism = settings.new_mechanism if token is None else _bearer(token)
     failures: list[AiokprodError] = []
     for index, address in enumerate(addresses):
         share_s = max(0.0, ends_at - loop.time()) / (len(addresses) - index)
@@ -141,6 +141,12 @@ async def _addresses(endpoint: Endpoint, settings: ConnectionSettings, ends_at: 
         raise ConnectionLostError(
             f"{endpoint}: the name cannot be resolved: {printable(error)}", host=endpoint.host, port=endpoint.port
         ) from error
+
+
+def _bearer(token: OAuthToken) -> Callable[[], Mechanism]:
+    from aiokprod.cluster.dialing.sasl.oauthbearer import OAuthBearer
+
+    return partial(OAuthBearer, token)
 
 
 async def _token(endpoint: Endpoint, settings: ConnectionSettings, ends_at: float) -> OAuthToken | None:
@@ -202,6 +208,8 @@ class _Attempt:
             self.step = "ApiVersions"
             versions = await self._negotiate()
             if self._new_mechanism is not None:
+                from aiokprod.cluster.dialing.authentication import authenticate
+
                 self.step = AUTHENTICATION
                 mechanism = self._new_mechanism()
                 threads, timeout_s = self._settings.threads, self._settings.setup_timeout_s

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from client_rig import rig
 from connected import connected
 from scripted_broker import Peer, eventually, idle
 
+from aiokprod.cluster.connection import answer_limits
 from aiokprod.cluster.connection.answer_limits import (
     SMALL_BYTES,
     answer_bytes,
@@ -30,6 +33,7 @@ from aiokprod.cluster.metadata.snapshot import (
     names_a_broker,
 )
 from aiokprod.errors import ConnectionLostError, ProtocolError
+from aiokprod.wire import messages
 from aiokprod.wire.broker_frames import encode_response
 from aiokprod.wire.exchange import ANY_SIZE
 from aiokprod.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -319,3 +323,19 @@ def test_the_largest_answer_about_one_topic_costs_less_than_32_mb() -> None:  # 
         assert tracemalloc.get_traced_memory()[1] < 32 * MIB
     finally:
         tracemalloc.stop()
+
+
+def test_the_keys_are_those_of_the_messages() -> None:
+    for path in Path(messages.__file__).parent.glob("[a-z]*.py"):
+        module = import_module(f"{messages.__name__}.{path.stem}")
+        for name, kind in vars(module).items():
+            if name.endswith("Request") and hasattr(kind, "API_KEY"):
+                constant = path.stem.upper()
+                assert getattr(answer_limits, constant, kind.API_KEY) == kind.API_KEY, name
+    names = {name for name, value in vars(answer_limits).items() if name.isupper() and 0 < value_of(value) < 100}
+    modules = {path.stem.upper() for path in Path(messages.__file__).parent.glob("*.py")}
+    assert {name for name in names if name not in modules} == {"FETCH_EXCESS"}
+
+
+def value_of(value: object) -> int:
+    return value if isinstance(value, int) else 0
