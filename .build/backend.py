@@ -16,6 +16,7 @@ import base64
 import gzip
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -67,6 +68,9 @@ INTERPRETED = (
 )
 # Releases with the runtime that `corrected` knows. Try a newer one first, as tests/unit/project/test_build.py describes.
 MYPYC = ["mypy>=2.4,<2.5"]
+BESIDE = ("docs", "tests", "bench", "noxfile.py")
+"""What a source distribution has beside the package: packagers build the pages and run the tests from it."""
+CACHE = re.compile(r"__pycache__$|\.(?!build$)")
 SPARK_MODULE = "pyspark_aiokprod.py"
 SOURCE_DATE = Path(".build", "source_date")
 """The time of the sources, in a source distribution, which has no commits."""
@@ -257,11 +261,32 @@ def finish_sdist(archive: Path) -> None:
     rewritten.replace(archive)
 
 
+def beside_the_package() -> list[str]:
+    """Return the files of the pages, the tests and the benchmarks: the tracked ones, or without git all but caches."""
+    if Path(".git").exists():
+        command = ["git", "ls-files", "-z", "--", *BESIDE]
+        try:
+            listed = subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
+            return sorted(name for name in os.fsdecode(listed).split("\0") if name and Path(name).is_file())
+        except (OSError, subprocess.CalledProcessError):  # no git, another owner
+            pass
+    found = [path for name in BESIDE for path in (Path(name), *Path(name).rglob("*")) if path.is_file()]
+    return sorted(path.as_posix() for path in found if not any(CACHE.match(part) for part in path.parts))
+
+
+def readme_of_an_index() -> str:
+    """Return the README for a package index, where its links to files of the repository would be dead: they are plain text."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = text.replace("The pages can be read here, too:", "The pages are in `docs` of the source distribution:")
+    return re.sub(r"\[([^\]]+)\]\((?!https?://)[^)]+\)", r"\1", text)
+
+
 class SdistWithBackend(sdist):
-    """A source distribution that contains this file, so that it can be built, and the time of its sources."""
+    """A source distribution with this file, so that it can be built, the time of its sources, its pages and its tests."""
 
     def make_distribution(self) -> None:
         self.filelist.append(".build/backend.py")
+        self.filelist.extend(beside_the_package())
         super().make_distribution()
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
@@ -291,7 +316,12 @@ class Backend(build_meta._BuildMetaBackend):
             use_one_argument_throw(extensions)
             hide_symbols(extensions)
             forget_folders(extensions)
-        setuptools.setup(ext_modules=extensions, cmdclass={"sdist": SdistWithBackend})
+        setuptools.setup(
+            ext_modules=extensions,
+            cmdclass={"sdist": SdistWithBackend},
+            long_description=readme_of_an_index(),
+            long_description_content_type="text/markdown",
+        )
 
     def get_requires_for_build_wheel(self, config_settings=None):
         if is_asked_for():

@@ -134,6 +134,8 @@ def test_the_source_distribution_has_what_it_is_built_with_and_every_module(sour
         return {path.relative_to(root).as_posix() for path in files if "__pycache__" not in path.parts}
 
     assert package(source) == package(ROOT)
+    for name in ("docs/tutorial.md", "tests/unit/project/test_build.py", "bench/run.py", "noxfile.py"):
+        assert (source / name).read_bytes() == (ROOT / name).read_bytes()
 
 
 def test_a_source_install_is_pure_unless_it_is_asked_for(pure: Wheel, source: Path, tmp_path: Path) -> None:

@@ -175,3 +175,49 @@ def test_a_variable_that_is_no_number_stops_the_build(
     monkeypatch.setenv("SOURCE_DATE_EPOCH", named)
     with pytest.raises(SystemExit, match="give the seconds since 1970, as a whole number"):
         backend.source_date()
+
+
+def test_the_readme_of_an_index_has_no_link_that_is_dead_there(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = backend.readme_of_an_index()
+    assert "](docs/" in readme
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", shown) if not link.startswith("https://")] == []
+    assert "The pages are in `docs` of the source distribution:" in shown
+    assert shown.count("\n") == readme.count("\n")
+
+
+@pytest.mark.parametrize("has_git", [True, False])
+def test_a_source_distribution_has_the_pages_and_the_tests(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_git: bool
+) -> None:
+    for name in ("docs/sending.md", "tests/unit/test_a.py", "tests/__pycache__/a.pyc", "tests/.cache/a", "noxfile.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    expected = ["docs/sending.md", "noxfile.py", "tests/unit/test_a.py"]
+    monkeypatch.chdir(tmp_path)
+    if has_git:
+        subprocess.run(["git", "init", "-q"], check=True)
+        subprocess.run(["git", "add", *expected], check=True)
+        (tmp_path / "docs" / "draft.md").write_text("not tracked")
+    assert backend.beside_the_package() == expected
+
+
+def test_the_metadata_have_a_status_and_keywords_and_no_invented_address() -> None:
+    project = PROJECT["project"]
+    (status,) = [each for each in project["classifiers"] if each.startswith("Development Status :: ")]
+    assert status == "Development Status :: 4 - Beta"
+    assert {"kafka", "asyncio", "exactly-once"} <= set(project["keywords"])
+    assert project["license"] == "Apache-2.0"
+    assert "urls" not in project, (
+        "is there a public address now? Then mend the links of the README, too: docs/releasing.md"
+    )
+
+
+def test_the_pages_agree_about_the_newest_python() -> None:
+    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("reference/versions.md", "releasing.md")]
+    for page in pages:
+        assert re.search(r"3\.11 to 3\.13\b", page)
+        assert not re.search(r"3\.11 to 3\.14\b", page)
