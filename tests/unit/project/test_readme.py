@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import socket
 import subprocess
 import sys
 import tomllib
@@ -31,25 +30,17 @@ def command() -> str:
     return str(line)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def test_the_program_is_five_lines_and_compiles_as_it_is_pasted() -> None:
+def test_the_program_is_six_lines_and_compiles_as_it_is_pasted() -> None:
     assert ast.parse(program())
-    assert len([line for line in program().splitlines() if line.strip()]) == 5
+    assert len([line for line in program().splitlines() if line.strip()]) == 6
 
 
 def test_the_program_runs_with_the_command_beside_it_and_prints_where_its_record_is(tmp_path: Path) -> None:
-    port = free_port()
     before, _, name = command().rpartition(" -- python ")
     assert program().count("localhost:9092") == 1  # the port where `aiokprod cluster` listens
-    (tmp_path / name).write_text(program().replace("localhost:9092", f"127.0.0.1:{port}"))
+    (tmp_path / name).write_text(program())
     _, *options = before.split()
-    line = [sys.executable, "-m", "aiokprod", *options, "--brokers", "1", "--port", str(port)]
+    line = [sys.executable, "-m", "aiokprod", *options, "--brokers", "1", "--port", "0"]
     environment = os.environ | {"PYTHONPATH": str(Path(aiokprod.__file__).parents[1])}
     done = subprocess.run(
         [*line, "--", sys.executable, name],
@@ -57,6 +48,14 @@ def test_the_program_runs_with_the_command_beside_it_and_prints_where_its_record
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"RecordMetadata\(topic='orders', partition=0, offset=0, .*\)\n", done.stdout), done.stdout
+
+
+def test_where_the_port_is_taken_the_page_has_the_command_with_another_one() -> None:
+    other = command().replace("aiokprod cluster ", "aiokprod cluster --port 0 ")
+    for name in ("README.md", "docs/index.md"):
+        page = (ROOT / name).read_text(encoding="utf-8")
+        assert f"If port 9092 is taken, one line says so: write `{other}`" in page.replace("\n", " "), name
+        assert program() in page, name
 
 
 def test_the_two_commands_are_one_line_each() -> None:
