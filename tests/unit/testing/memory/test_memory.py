@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import multiprocessing
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -996,3 +997,23 @@ def test_a_forked_child_must_start_it_again() -> None:
             there.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize("in_nanoseconds", [False, True])
+def test_a_clock_that_stands_still_hangs_no_memory_producer(
+    monkeypatch: pytest.MonkeyPatch, in_nanoseconds: bool
+) -> None:
+    # What freezegun's `freeze_time()` does, with the loop's clock too: docs/testing.md, "Tests that stop the clock".
+    async def scenario() -> list[int | None]:
+        async with MemoryProducer() as producer:
+            sent = [producer.send("orders", b"value") for _ in range(3)]
+            await producer.flush()
+            assert asyncio.get_running_loop().time() == 1_577_836_800.0, "why a timer never ends"
+            return [(await each).offset for each in sent]
+
+    for name in ("time", "monotonic", "perf_counter"):
+        monkeypatch.setattr(time, name, lambda: 1_577_836_800.0)
+    if in_nanoseconds:
+        monkeypatch.setattr(time, "time_ns", lambda: 1_577_836_800 * 10**9)
+        monkeypatch.setattr(time, "monotonic_ns", lambda: 1_577_836_800 * 10**9)
+    assert asyncio.run(scenario()) == [0, 1, 2]
