@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -9,8 +10,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, TopicPartition
+from fake_registry import FakeRegistry
 
+from aiokprod import Producer
 from aiokprod.cli.commands import group
+from aiokprod.integrations.schema_registry import SchemaRegistry, key_serializer, value_serializer
 from aiokprod.testing import KafkaCluster
 from aiokprod.testing.kafka_cluster import ClusterSecurity
 from aiokprod.testing.kafka_cluster.spec import CONTROLLER
@@ -76,6 +81,81 @@ def test_records_go_there_and_back_and_are_copied(cluster: KafkaCluster) -> None
     assert records("to") == records("from")
     assert ok(cluster, "tail", "to", "--from", "-1", "-n", "2", "-k").count("\t") == 2
     assert ok(cluster, "read", "to", "--from", "1d", "--grep", "v199") == "v199\n"
+
+
+def test_values_of_a_schema_registry_are_written_and_shown(cluster: KafkaCluster) -> None:
+    cluster.create_topic("registered", partitions=1)
+    schema = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}'
+
+    async def send(registry: SchemaRegistry, place: Any) -> None:
+        options: dict[str, Any] = {
+            "key_serializer": key_serializer(registry, '"string"', schema_id=place),
+            "value_serializer": value_serializer(registry, schema, schema_id=place),
+        }
+        async with Producer(cluster.bootstrap_for("PLAINTEXT"), **options) as producer:
+            await producer.send("registered", {"id": "a7"}, key="k")
+
+    with FakeRegistry() as fake:
+        for place in ("prefix", "header"):
+            asyncio.run(send(SchemaRegistry(fake.url), place))
+        shown = ok(cluster, "read", "registered", "--key", "--registry", fake.url)
+    assert shown == '"k"\t{"id": "a7"}\n' * 2
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_is_listed_and_described_with_its_lag(cluster: KafkaCluster, protocol: str) -> None:
+    topic = f"read-by-{protocol}"
+    cluster.create_topic(topic, partitions=2)
+    ok(cluster, "produce", topic, "--partition", "1", input="a\nb\nc\n")
+    options = {
+        "bootstrap.servers": cluster.bootstrap_for("PLAINTEXT"), "group.id": topic, "client.id": "till",
+        "group.protocol": protocol, "enable.auto.commit": False, "auto.offset.reset": "earliest",
+    }  # fmt: skip
+    consumer: Any = Consumer(options)
+    consumer.subscribe([topic])
+    try:
+        assert consumer.consume(1, 60.0)
+        consumer.commit(offsets=[TopicPartition(topic, 1, 1)], asynchronous=False)
+        listed = [json.loads(line) for line in ok(cluster, "groups", "list", "--json").splitlines()]
+        found = json.loads(ok(cluster, "groups", "describe", topic, "--json"))
+    finally:
+        consumer.close()
+    assert [(each["type"], each["state"]) for each in listed if each["group"] == topic] == [(protocol, "Stable")]
+    [member] = found["members"]
+    assert (found["type"], found["lag"], member["client"], member["host"]) == (protocol, 2, "till", "127.0.0.1")
+    assert found["partitions"] == [
+        {"topic": topic, "partition": 0, "offset": None, "end": 0, "lag": None, "member": member["member"]},
+        {"topic": topic, "partition": 1, "offset": 1, "end": 3, "lag": 2, "member": member["member"]},
+    ]
+    assert "0 members, lag 2" in ok(cluster, "groups", "describe", topic)
+    missing = run(cluster, "groups", "describe", f"{topic}s")
+    assert missing.exit_code == 2 and f"Did you mean '{topic}'?" in missing.stderr
+
+
+def test_a_topic_is_altered(cluster: KafkaCluster) -> None:
+    cluster.create_topic("altered", partitions=2)
+    alter = ("topics", "alter", "altered", "--partitions", "4", "-o", "retention.ms=60000")
+    said = run(cluster, *alter)
+    assert said.exit_code == 2 and "keys move" in said.stderr and "add --yes" in said.stderr
+    wrong = run(cluster, "topics", "alter", "altered", "--partitions", "4", "-o", "retention.ms=long", "--yes")
+    assert wrong.exit_code == 2 and "INVALID_CONFIG" in wrong.stderr
+
+    def described() -> tuple[int, dict[str, str]]:
+        found = json.loads(ok(cluster, "topics", "describe", "altered", "--json"))
+        return len(found["partitions"]), found["options"]
+
+    assert described() == (2, {})
+    ok(cluster, *alter, "--yes")
+    assert described() == (4, {"retention.ms": "60000"})
+    ok(cluster, "topics", "alter", "altered", "--unset", "retention.ms", "--yes")
+    assert described() == (4, {})
+
+
+def test_a_format_prints_records(cluster: KafkaCluster) -> None:
+    cluster.create_topic("formatted", partitions=1)
+    ok(cluster, "produce", "formatted", "-K", ":", "-H", "h=1", input="k:one\nk:two\n")
+    shown = ok(cluster, "read", "formatted", "-f", r"%t-%p@%o %k=%s (%K, %S) %h\n")
+    assert shown == "formatted-0@0 k=one (1, 3) h=1\nformatted-0@1 k=two (1, 3) h=1\n"
 
 
 def test_a_topic_is_made_described_and_deleted(cluster: KafkaCluster) -> None:
