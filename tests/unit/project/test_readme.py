@@ -92,11 +92,11 @@ def test_an_install_in_a_checkout_is_editable() -> None:
 def test_every_extra_that_a_page_installs_is_one_of_the_package() -> None:
     toml = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", toml, re.DOTALL | re.MULTILINE)
-    extras = set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
+    extras = set(re.findall(r"^([\w-]+) = ", section, re.MULTILINE))
     named = {
         extra
         for text in (README, *(page.read_text(encoding="utf-8") for page in PAGES))
-        for group in re.findall(r"pip install (?:-\w )?['\"]\.\[([\w,]+)\]", text)
+        for group in re.findall(r"pip install (?:-\w )?['\"]\.\[([\w,-]+)\]", text)
         for extra in group.split(",")
     }
     assert {"all", "columns", "audit", "spark", "cli"} <= named <= extras
