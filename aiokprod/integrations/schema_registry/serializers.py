@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from aiokprod.errors import ConfigError, SerializationError, advise
 from aiokprod.integrations.schema_registry.decoding import as_dict
 from aiokprod.integrations.schema_registry.registry import RegistryError, SchemaRegistry
+from aiokprod.integrations.schema_registry.whole_numbers import Check, number_check
 from aiokprod.serializers import HeaderList
 
 FormatName = Literal["avro", "json"]
@@ -75,11 +76,14 @@ class RegistrySerializer:
         self._field = "key" if is_key else "value"
         self._parsed = checked_schema(schema, form)
         self._name = name_of(schema, self._parsed)
+        self._check: Check | None = None
         if STRATEGY not in self._options and f"{STRATEGY}.type" not in self._options:
             self._options[STRATEGY] = self._subject_of
         self._is_fixed = not self._options.get("use.latest.version") and not self._options.get(
             "use.latest.with.metadata"
         )
+        if form == "avro" and self._is_fixed and self._parsed is not None:
+            self._check = number_check(self._parsed)
         self._subjects: dict[str, str] = {}
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, Made] = WeakKeyDictionary()
 
@@ -108,6 +112,10 @@ class RegistrySerializer:
             return None
         if self._to_dict is not None:
             data = self._to_dict(data)
+        if self._check is not None:
+            why = self._check(data)
+            if why:
+                return failed(self._unfit(why, topic))
         made = self._made.get(asyncio.get_running_loop())
         if made is not None and topic in made.topics:
             return self._at_once(made, topic, headers, data)
@@ -131,7 +139,7 @@ class RegistrySerializer:
         except StopIteration as done:
             return cast("bytes | None", done.value)
         except Exception as error:
-            raise self._told(error, topic, data) from None
+            return failed(self._told(error, topic, data))
         coroutine.close()  # it waits after all, as for an entry that its cache has lost
         return self._ask(topic, headers, data)
 
@@ -211,11 +219,13 @@ class RegistrySerializer:
             why = self._misfit(error, data)
         except Exception:  # the search for the field must not hide the failure
             why = ""
+        return self._unfit(why or f"the data does not fit: {type(error).__name__}", topic)
+
+    def _unfit(self, why: str, topic: str) -> SerializationError:
+        """Return the error of a record that does not fit its schema."""
+        subject = self._subjects.get(topic)
         where = f", subject {subject!r}" if subject else ""
-        told = SerializationError(
-            f"{self._field}_serializer: {why or f'the data does not fit: {type(error).__name__}'} ({self._what()}{where})",
-            topic=topic,
-        )
+        told = SerializationError(f"{self._field}_serializer: {why} ({self._what()}{where})", topic=topic)
         advise(told, "Correct the record, or the schema. Nothing of this record was sent.")
         return told
 
@@ -228,6 +238,18 @@ class RegistrySerializer:
         if self._form == "json":
             return misfit_of_json(error.__context__)
         return "" if self._parsed is None else misfit_of_avro(data, self._parsed)
+
+
+async def failed(error: SerializationError) -> bytes | None:
+    """Raise an error where it is awaited: the Delivery has it, as for the first record of a topic, and `send` does not raise.
+
+    Args:
+        error: of the record.
+
+    Raises:
+        SerializationError: always.
+    """
+    raise error from None
 
 
 def misfit_of_avro(data: Any, parsed: Any) -> str:
