@@ -14,6 +14,7 @@ from aiokprod.errors import (
     BrokerAnswerError,
     BrokerRejectedError,
     ClusterAuthorizationError,
+    ConnectionLostError,
     DeliveryTimeoutError,
     IdentityLostError,
     InvalidRecordError,
@@ -26,11 +27,13 @@ from aiokprod.errors import (
     TopicAuthorizationError,
     TransactionAbortedError,
     UndeliveredAtCloseError,
+    advise,
 )
 from aiokprod.model import Persistence
+from aiokprod.pipeline.partition.failing import hint_of
 from aiokprod.pipeline.partition.ledger_actions import Outcome, Reason, Settle
 from aiokprod.pipeline.partition.outcomes import Segment
-from aiokprod.pipeline.partition.verdicts import ErrorKind, Refusal, error_kind
+from aiokprod.pipeline.partition.verdicts import NO_ANSWER, ErrorKind, Refusal, error_kind
 from aiokprod.wire.codes import ErrorCode, name_of
 
 BY_VERDICT = (Reason.REJECTED, Reason.FATAL)
@@ -113,6 +116,8 @@ class PartitionErrors:
         # A transaction with a record that failed is never committed: no reader of committed records sees it.
         is_certain = settle.outcome == Outcome.NOT or self._is_transactional
         error.persistence = Persistence.NOT_PERSISTED if is_certain else Persistence.POSSIBLY_PERSISTED
+        if settle.why is Reason.DEADLINE or settle.why is Reason.RETRIES:
+            self._advise(error)
         if error.code is None:
             error.code = settle.code
         refusal = settle.refusal
@@ -122,6 +127,17 @@ class PartitionErrors:
         elif self._cause is not None and error.__cause__ is None:
             error.__cause__ = self._cause
         return error
+
+    def _advise(self, error: AiokprodError) -> None:
+        """Say what to do about the last failure before what to do in general, as the log does."""
+        cause = self._cause
+        if isinstance(cause, BrokerAnswerError) and cause.code is not None:
+            hint = hint_of(cause.code, self.topic)
+        elif isinstance(cause, ConnectionLostError):
+            hint = hint_of(NO_ANSWER, self.topic)
+        else:
+            return
+        advise(error, f"{hint[0].upper()}{hint[1:]}. {error.advice}")
 
     def _error_of(self, settle: Settle, position: int) -> AiokprodError:
         match settle.why:

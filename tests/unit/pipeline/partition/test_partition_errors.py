@@ -185,3 +185,28 @@ def test_a_refusal_of_compressed_batches_names_the_option(code: int) -> None:
     assert "compression_type" not in PartitionErrors("t", 0).error_of(refused, 0.0).message
     other = PartitionErrors("t", 0, codec="gzip").error_of(settle(Reason.REJECTED, code=87), 0.0)
     assert "compression_type" not in other.message
+
+
+@pytest.mark.parametrize("why", [Reason.DEADLINE, Reason.RETRIES])
+def test_what_to_do_about_the_last_failure_comes_before_what_to_do_in_general(why: Reason) -> None:
+    errors = PartitionErrors("orders", 4)
+    errors.note(Refusal(19, None, (), 1))
+    found = errors.error_of(settle(why, code=19), 1.5)
+    assert found.advice == (
+        "Fewer replicas are in sync than min.insync.replicas: bring the other brokers back;"
+        f" `aiokprod doctor orders` looks for the cause. {type(found).advice}"
+    )
+    assert found.__notes__ == [found.advice]
+    errors.note(Refusal(-1, None, (), 1))
+    assert errors.error_of(settle(why), 1.5).advice.startswith("`aiokprod doctor orders` looks for the cause. ")
+    errors.note_cause(ConnectionLostError("the broker hung up"))
+    assert errors.error_of(settle(why), 1.5).advice.startswith("See that the broker runs, and that the network ")
+
+
+def test_an_error_without_a_failure_of_the_cluster_has_the_advice_of_its_class() -> None:
+    errors = PartitionErrors("orders", 4)
+    assert errors.error_of(settle(Reason.DEADLINE), 1.5).advice == DeliveryTimeoutError.advice
+    errors.note_cause(RuntimeError("crashed"))
+    assert errors.error_of(settle(Reason.DEADLINE), 1.5).advice == DeliveryTimeoutError.advice
+    errors.note(Refusal(19, None, (), 1))
+    assert errors.error_of(settle(Reason.PURGE), 1.5).advice == UndeliveredAtCloseError.advice
