@@ -167,7 +167,12 @@ def __getattr__(name: str) -> Any:
         return import_module("aiokprod.forms").is_compiled()
     if name in _WHERE:
         return getattr(import_module(f"aiokprod.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'aiokprod' has no attribute {name!r}")
+    from aiokprod.elsewhere import advice_of, is_imported
+
+    advice = advice_of(name)
+    if advice and is_imported():  # Python words the error itself if `from aiokprod import ...` ends with an AttributeError
+        raise ImportError(f"cannot import name {name!r} from 'aiokprod': {advice}", name="aiokprod")
+    raise AttributeError(f"module 'aiokprod' has no attribute {name!r}{advice and ': '}{advice}")
 
 
 def __dir__() -> list[str]:

@@ -254,6 +254,19 @@ async def arguments_of_a_record(both: Both) -> None:
 
 
 @row("confluent-kafka")
+async def headers_of_text(both: Both) -> None:
+    both.names('`headers={"a": "text"}`', '`headers={"a": "text".encode()}`: a `str` is a `RecordTypeError`')
+    theirs = confluent_kafka.Producer({"bootstrap.servers": both.cluster.bootstrap_servers})
+    theirs.produce(both.topic, b"v", headers={"a": "text"})
+    theirs.flush(30)
+    async with both.started() as producer:
+        with pytest.raises(errors.RecordTypeError, match="encode it"):
+            await producer.send(both.topic, b"v", headers={"a": "text"})  # type: ignore[dict-item]
+        await producer.send(both.topic, b"v", headers={"a": b"text"})
+    assert [list(record.headers) for record in both.cluster.records(both.topic)] == [[("a", b"text")]] * 2
+
+
+@row("confluent-kafka")
 async def poll(both: Both) -> None:
     both.names("producer.poll(0)", "nothing")
     assert hasattr(confluent_kafka.Producer, "poll")
