@@ -169,8 +169,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"aiokprod.{_WHERE[name]}"), name)
     from aiokprod.elsewhere import advice_of, is_imported
 
+    # `from aiokprod import NAME` makes an error of its own, without our words, of an AttributeError.
     advice = advice_of(name)
-    if advice and is_imported():  # Python words the error itself if `from aiokprod import ...` ends with an AttributeError
+    if advice and is_imported():
         raise ImportError(f"cannot import name {name!r} from 'aiokprod': {advice}", name="aiokprod")
     raise AttributeError(f"module 'aiokprod' has no attribute {name!r}{advice and ': '}{advice}")
 
