@@ -223,12 +223,13 @@ TEXTS: Final = {
 def _of_held(kind: ObstacleKind, queues: list[PartitionQueue]) -> Obstacle:
     names = ", ".join([f"{queue.topic}-{queue.partition}" for queue in queues[:NAMED]])
     others = f" and {len(queues) - NAMED} others" if len(queues) > NAMED else ""
-    last = ""
+    why = ""
     for queue in queues:
         last = queue.texts.last_failure()
         if last:
+            hint = queue.texts.hint()
+            why = f"; last: {printable(last)}" + (f": {hint}" if hint else "")
             break
-    why = f"; last: {printable(last)}" if last else ""
     topics = {queue.topic for queue in queues}
     text = (
         f"{_plural(len(queues), 'partition')} ({names}{others}) {TEXTS[kind] if len(queues) == 1 else _many(kind)}{why}"

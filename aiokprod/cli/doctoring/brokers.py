@@ -46,9 +46,13 @@ async def of_brokers(
             findings.append(_of(broker, finding, asked))
     if not any(each.is_trouble for each in findings):
         findings.append(
-            fine("brokers", f"all {len(brokers)} brokers can be reached under the names that they advertise")
+            fine("brokers", f"{_who(len(brokers))} can be reached as advertised")
         )
     return findings
+
+
+def _who(count: int) -> str:
+    return "the only broker" if count == 1 else f"all {count} brokers"
 
 
 def _of(broker: MetadataResponseBroker, finding: Finding, asked: Sequence[tuple[str, int]]) -> Finding:

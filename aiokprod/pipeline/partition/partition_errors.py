@@ -128,16 +128,18 @@ class PartitionErrors:
             error.__cause__ = self._cause
         return error
 
-    def _advise(self, error: AiokprodError) -> None:
-        """Say what to do about the last failure before what to do in general, as the log does."""
+    def hint(self) -> str:
+        """Return what to do about the last failure, as the log says it; empty: nothing that is known."""
         cause = self._cause
         if isinstance(cause, BrokerAnswerError) and cause.code is not None:
-            hint = hint_of(cause.code, self.topic)
-        elif isinstance(cause, ConnectionLostError):
-            hint = hint_of(NO_ANSWER, self.topic)
-        else:
-            return
-        advise(error, f"{hint[0].upper()}{hint[1:]}. {error.advice}")
+            return hint_of(cause.code, self.topic, cause.message)
+        return hint_of(NO_ANSWER, self.topic) if isinstance(cause, ConnectionLostError) else ""
+
+    def _advise(self, error: AiokprodError) -> None:
+        """Say what to do about the last failure before what to do in general."""
+        hint = self.hint()
+        if hint:
+            advise(error, f"{hint[0].upper()}{hint[1:]}. {error.advice}")
 
     def _error_of(self, settle: Settle, position: int) -> AiokprodError:
         match settle.why:

@@ -36,7 +36,7 @@ from aiokprod.testing.virtual import VirtualNetwork
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integrations"))
 from prometheus_client import CollectorRegistry
-from prometheus_server import Server
+from prometheus_server import SCRAPED_EVERY_S, Server
 from test_prometheus_alerts import alerts
 
 from aiokprod.integrations.prometheus import PrometheusMetrics
@@ -68,7 +68,7 @@ class Lines(logging.Handler):
 
 @dataclass
 class Seen:
-    """What a service sees of one outage."""
+    """The signs of one outage, as a service has them."""
 
     lines: list[str] = field(default_factory=list)
     health: Health | None = None
@@ -111,7 +111,7 @@ async def look(network: VirtualNetwork, outage: Outage, seen: Seen, lines: Lines
         producer = scene.producer = Producer(cluster.bootstrap_servers, **options)
         await producer.start()
         server = Server(registry, list(every.values()))
-        tasks = [asyncio.ensure_future(service(scene, outage)), asyncio.ensure_future(server.run())]
+        tasks = [asyncio.ensure_future(service(scene, outage)), asyncio.ensure_future(scraped(server))]
         try:
             await asyncio.sleep(60)
             assert not lines.lines, "in calm"
@@ -140,6 +140,12 @@ async def look(network: VirtualNetwork, outage: Outage, seen: Seen, lines: Lines
             scene.gate.set()
             for each in [producer, *scene.others]:
                 await each.close(1.0)
+
+
+async def scraped(server: Server) -> None:
+    while True:
+        server.scrape(asyncio.get_running_loop().time())
+        await asyncio.sleep(SCRAPED_EVERY_S)
 
 
 async def step(action: Any, scene: Scene) -> None:
