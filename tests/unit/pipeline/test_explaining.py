@@ -322,7 +322,9 @@ def test_many_partitions_that_back_off_are_one_obstacle() -> None:
             (retrying,) = [each for each in producer.explain().obstacles if each.kind is ObstacleKind.RETRYING]
             assert (retrying.topic, retrying.count) == ("t", 10)
             assert retrying.text == (
-                "10 partitions (t-0, t-1, t-2 and 7 others) back off before their next attempt; last: NOT_ENOUGH_REPLICAS"
+                "10 partitions (t-0, t-1, t-2 and 7 others) back off before their next attempt; last: NOT_ENOUGH_REPLICAS:"
+                " fewer replicas are in sync than min.insync.replicas: bring the other brokers back; `aiokprod doctor t` looks"
+                " for the cause"
             )
             failing.cancel()
             await asyncio.wait(deliveries)
