@@ -13,6 +13,8 @@ from aiokprod.errors import SerializationError
 
 MAGIC: Final = 0
 MAGIC_OF_GUID: Final = 1
+LONGEST_SHIFT: Final = 63
+"""bits in front of the last byte of a varint"""
 OF_KEY: Final = "__key_schema_id"
 OF_VALUE: Final = "__value_schema_id"
 NO_ID: Final = "the data does not begin with the id of a schema (byte 0 and four bytes), nor is one in a header"
@@ -230,10 +232,12 @@ def zigzag(data: bytes, at: int) -> tuple[int, int]:
         at: where it begins.
 
     Raises:
-        IndexError: the data ends in it.
+        IndexError: the data ends in it, or it is longer than any number of 64 bits.
     """
     value = shift = 0
     while True:
+        if shift > LONGEST_SHIFT:
+            raise IndexError("a number of more than ten bytes")  # a megabyte of them would take minutes to add up
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift

@@ -164,3 +164,10 @@ def test_the_indexes_of_any_bytes_end_well(data: bytes) -> None:
     except IndexError:
         return
     assert found and 0 < at <= len(data)
+
+
+def test_a_number_without_an_end_is_refused_after_ten_bytes() -> None:
+    with pytest.raises(IndexError, match="more than ten bytes"):
+        message_indexes(b"\xff" * 1_000_000 + b"\x01")
+    with pytest.raises(IndexError):
+        message_indexes(b"\xff" * 5)
