@@ -52,6 +52,8 @@ class AiokprodError(Exception):
     """The next step with the transaction in which it came; of a producer with a `transactional_id`."""
     record: Record | None = None
     """The record, set only in calls of `on_delivery_error`, with the option `keep_failed_records`, if it is still in memory."""
+    reported: bool = False
+    """True if `on_delivery_error` or the log has had this failure: its `Delivery` was asked too late, see docs/sending.md."""
 
     def __init__(
         self,

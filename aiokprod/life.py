@@ -241,6 +241,7 @@ class Life:
         return await self._closing.report()
 
     def _begin_close(self, pipeline: Pipeline, why: str) -> None:
+        pipeline.reports.end_grace(at_once=True)  # first: `on_delivery_error` may send dead letters with this producer
         self._closes += 1
         self._move(ProducerState.CLOSING, why)
         self._closing = Closing(pipeline, self._close_hooks, self._closed, self._log)

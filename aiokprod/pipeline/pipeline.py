@@ -188,6 +188,7 @@ class Pipeline:
         self._unhandled.gather()
         if self.failure is not None:
             self._log.failed(self.failure)
+        self.reports.end_grace()
 
     def _tell_life(self) -> None:
         if self.failure is not None and not self.is_closing:
@@ -304,6 +305,7 @@ class Pipeline:
         Cancellation: `end` does the rest.
         """
         self._unhandled.gather()  # until `end`
+        self.reports.end_grace()
         if self.transactor is None:
             self.backend.stop_writing()
             is_more = True
@@ -320,6 +322,7 @@ class Pipeline:
         if self.transactor is not None:
             self.reports.transaction = self.transactor.outcome_at_close()
         self._unhandled.gather()
+        self._take(self.reports.end_grace)
         self._fail_everything()
         if self.transactor is not None:
             self._take(self.transactor.stop)
@@ -348,6 +351,7 @@ class Pipeline:
     def abandon(self) -> CloseReport:
         """Give up after the end of the loop: nothing can be settled or told any more, only counted."""
         self.is_closing = self.reports.is_ending = True
+        self.reports.end_grace(at_once=True)
         self._unhandled.tell_held()
         for (topic, partition, persistence), count in self.unsettled().items():
             self.reports.left(topic, partition, persistence, count)

@@ -27,6 +27,7 @@ from aiokprod.errors import AiokprodError
 from aiokprod.explanation import Explanation
 from aiokprod.forms import mypyc_attr
 from aiokprod.hooks import Server
+from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.pipeline.delivery.waiter import DoneCallback, Listener, SharedCallback, Waiter, Wakeable, wake
 from aiokprod.record_metadata import RecordMetadata
 
@@ -50,6 +51,10 @@ class RecordHolder:
 
     def error(self, index: int) -> AiokprodError | None:
         """Return a new exception for a failed record; None for a delivered one. Only after `is_settled`."""
+        raise AssertionError("abstract")
+
+    def ask(self, index: int) -> bool:
+        """Note that the caller asks for the failure of the record; return whether it has been reported before. As `error`."""
         raise AssertionError("abstract")
 
     def attempts(self, index: int) -> int:
@@ -119,7 +124,7 @@ NOT_TAKEN: Final = NotTaken()
 class Watch:
     """The rare parts of a Delivery: listeners after the first one, and an outcome of the handle alone."""
 
-    __slots__ = ("callbacks", "cancel_message", "detached", "error", "is_registered", "others", "shown")
+    __slots__ = ("callbacks", "cancel_message", "detached", "error", "is_registered", "others", "shown", "unasked")
 
     def __init__(self) -> None:
         self.others: dict[Waiter, None] | None = None  # first in, first out
@@ -130,6 +135,7 @@ class Watch:
         self.error: AiokprodError | None = (
             None  # of this handle alone: its per-send timeout passed; never raised itself
         )
+        self.unasked: Unasked | None = None  # of `error`, if nothing waited for the handle
         self.shown: ref[AiokprodError] | None = None  # while the program keeps it, each reader gets the same object
 
 
@@ -201,23 +207,32 @@ class Delivery:
             if watch.detached:
                 raise self._make_cancelled_error()
             if watch.error is not None:
-                return self._shown() or self._show(watch.error.clone())
+                return self._shown() or self._show(watch.error.clone(), self._ask())
         if not self._holder.is_settled(self._index):
             raise asyncio.InvalidStateError("the delivery is not settled yet: await it")
         shown = self._shown()
         if shown is not None:
             return shown
         error = self._holder.error(self._index)
-        return None if error is None else self._show(error)
+        return None if error is None else self._show(error, self._ask())
 
     def _shown(self) -> AiokprodError | None:
         """Return the exception that was returned before, if the program still has it."""
         watch = self._watch
         return None if watch is None or watch.shown is None else watch.shown()
 
-    def _show(self, error: AiokprodError) -> AiokprodError:
+    def _show(self, error: AiokprodError, is_reported: bool) -> AiokprodError:
+        if is_reported:
+            error.reported = True
         self._watched().shown = ref(error)
         return error
+
+    def _ask(self) -> bool:
+        """Note that the caller asks for the outcome, which is known; return whether it is a failure that was reported."""
+        watch = self._watch
+        if watch is None or watch.error is None:
+            return self._holder.ask(self._index)
+        return watch.unasked is not None and watch.unasked.ask(self._index)
 
     def explain(self) -> Explanation:
         """Return where the record is, what it waits for, since when, and what happened to it; see docs/explain.md.
@@ -299,6 +314,8 @@ class Delivery:
                 self._first = listener
                 return
         if self.done():
+            if not self.cancelled():
+                self._ask()
             if context is None:
                 self.get_loop().call_soon(fn, self)
             else:
@@ -512,6 +529,13 @@ def is_watched(delivery: Delivery) -> bool:
 def watched_of(deliveries: list[Delivery]) -> list[int]:
     """Return the records' indices of those that a task or a callback waits for."""
     return [each._index for each in deliveries if each._is_watched]  # pyright: ignore[reportPrivateUsage] - of this module
+
+
+def keep_unasked(delivery: Delivery, unasked: Unasked | None) -> None:
+    """Let this handle, which has failed alone, say when it is asked."""
+    watch = delivery._watch  # pyright: ignore[reportPrivateUsage] - of this module
+    if watch is not None:
+        watch.unasked = unasked
 
 
 def fire(delivery: Delivery) -> None:

@@ -1,20 +1,22 @@
 """`DeliveryReports`: tells the application about records that have their outcome. One per pipeline.
 
 Three things want to know an outcome besides the Delivery: the interceptors, the report of `close()`, and, for a failure that
-no task and no callback waits for, `on_delivery_error` and the log. None of them is called inside a state change: the first
-is called on the next turn of the loop, the last as an effect (`effects`).
+no task and no callback waits for or asks for in time (`unasked_failures`), `on_delivery_error` and the log. None of them is
+called inside a state change: the first is called on the next turn of the loop, the last as an effect (`effects`) or later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from aiokprod.errors import AiokprodError, ProducerFencedError, TransactionAbortedError
 from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.model import CloseReport, Persistence, Record, TransactionOutcome
 from aiokprod.pipeline.delivery.delivery import RecordHolder
+from aiokprod.pipeline.delivery.unasked import Unasked
+from aiokprod.pipeline.delivery.unasked_failures import UnaskedFailures
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects
 
@@ -37,6 +39,7 @@ class DeliveryReports:
         self._interceptors = interceptors
         self._has_interceptors = bool(interceptors)
         self._unhandled = unhandled
+        self._unasked = UnaskedFailures(loop, unhandled)
         self._untold = 0  # calls of `_tell_interceptors` that are due: they need not come in the order of `settled`
         self._ends: list[TransactionOutcome] = []  # of transactions, to be told behind these
         self._undelivered: dict[tuple[str, int | None, Persistence], int] = {}
@@ -71,27 +74,60 @@ class DeliveryReports:
     def failed(
         self,
         error: AiokprodError,
+        indices: Sequence[int],
+        kept: Iterable[Record] | None = None,
+        errors: Iterator[AiokprodError] | None = None,
+        size_bytes: int = 0,
+    ) -> Unasked | None:
+        """Report records that failed and that no task and no callback waits for, unless their Deliveries are asked in time.
+
+        Args:
+            error: why they failed.
+            indices: of the records in their holder, ascending.
+            kept: the records, one for each, where the user wants them (`keep_failed_records`) and they are at hand.
+            errors: the error of each, where they are not all like `error`.
+            size_bytes: of `kept`.
+
+        Returns:
+            For the holder, which notes there what is asked for; None: they are not reported one by one.
+        """
+        if isinstance(error, TransactionAbortedError | ProducerFencedError):
+            return None  # the end of the transaction tells it, once for all its records
+        unasked = Unasked(error, indices, kept, errors, size_bytes, self._unasked.tally)
+        self._effects.later(partial(self._unasked.keep, unasked))
+        return unasked
+
+    def lost(
+        self,
+        error: AiokprodError,
         count: int,
         kept: Iterable[Record] | None = None,
         errors: Iterator[AiokprodError] | None = None,
     ) -> None:
-        """Report records that failed and that no task and no callback waits for, after the state change under way.
+        """Report records without a Delivery that failed, and whose call has ended, after the state change under way.
 
         Args:
             error: why they failed.
             count: how many they are.
-            kept: the records, one for each, where the user wants them (`keep_failed_records`) and they are at hand.
-            errors: the error of each, where they are not all like `error`.
+            kept: the records, as in `failed`.
+            errors: the error of each, as in `failed`.
         """
-        if isinstance(error, TransactionAbortedError | ProducerFencedError):
-            return  # the end of the transaction tells it, once for all its records
-        self._effects.later(partial(self._unhandled.report, error, count, kept, errors))
+        if not isinstance(error, TransactionAbortedError | ProducerFencedError):
+            self._effects.later(partial(self._unhandled.report, error, count, kept, errors))
 
     def failed_outside(self, error: AiokprodError, count: int, errors: Iterator[AiokprodError] | None = None) -> None:
-        """Report failures as `failed` does, from outside of every state change."""
+        """Report failures as `lost` does, from outside of every state change."""
         self._effects.begin()
-        self.failed(error, count, None, errors)
+        self.lost(error, count, None, errors)
         self._effects.end()
+
+    def end_grace(self, *, at_once: bool = False) -> None:
+        """Report all failures that are kept for callers, and keep no later ones.
+
+        Args:
+            at_once: without another turn of the loop: it has ended, or what `on_delivery_error` sends then would be refused.
+        """
+        self._unasked.end(at_once=at_once)
 
     def undelivered(self, topic: str, partition: int | None, error: AiokprodError, count: int) -> None:
         """Tell the transaction of failed records, and count them for the report of `close()`, if the pipeline is ending."""

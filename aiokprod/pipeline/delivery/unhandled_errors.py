@@ -41,6 +41,28 @@ class UnhandledErrors:
         if self._on_delivery_error is not None:
             loop.call_soon(self._tell, error, count, kept, errors)
 
+    def report_at_once(
+        self,
+        error: AiokprodError,
+        count: int,
+        kept: Iterable[Record] | None = None,
+        errors: Iterator[AiokprodError] | None = None,
+    ) -> None:
+        """Report as `report` does, but call the hook now: before a close, when it may send, or after the end of the loop."""
+        self._log.records_lost(error, count)
+        if self._on_delivery_error is None:
+            return
+        records: Iterable[Record | None] = repeat(None, count) if kept is None else kept
+        for record in records:
+            try:
+                self._tell_one(error, record, errors)
+            except BaseException as broken:
+                loop = asyncio._get_running_loop()
+                if loop is not None and isinstance(broken, SystemExit | KeyboardInterrupt):
+                    loop.call_soon(_raise, broken)  # out of the loop, as where the loop calls the hook
+                else:
+                    self._log.hook_failed("on_delivery_error", broken)
+
     def gather(self) -> None:
         """Make the log hold all losses until `tell_held`: what ends at once is told in one line for each error and topic."""
         self._log.is_gathering = True
@@ -65,15 +87,23 @@ class UnhandledErrors:
     def _tell_each(
         self, error: AiokprodError, records: Iterator[Record | None], errors: Iterator[AiokprodError] | None
     ) -> None:
-        assert self._on_delivery_error is not None
         for record in records:
             try:
-                told = error.clone() if errors is None else next(errors)
-                told.record = record
-                self._on_delivery_error(told)
+                self._tell_one(error, record, errors)
             except (SystemExit, KeyboardInterrupt):
                 # The loop may go on, as a notebook's does: the failures behind it are told on the next turn.
                 asyncio.get_running_loop().call_soon(self._tell_each, error, records, errors)
                 raise
             except BaseException as broken:  # a CancelledError, too: the failures behind it are told all the same
                 self._log.hook_failed("on_delivery_error", broken)
+
+    def _tell_one(self, error: AiokprodError, record: Record | None, errors: Iterator[AiokprodError] | None) -> None:
+        assert self._on_delivery_error is not None
+        told = error.clone() if errors is None else next(errors)
+        told.record = record
+        told.reported = True
+        self._on_delivery_error(told)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -562,6 +562,10 @@ class ProducerBatch(BatchOutcomes):
         self._end_rest()
         return super().unwatched(segment)
 
+    def has_deliveries(self) -> bool:
+        """Return whether a caller may ask for the outcome of a record later."""
+        return True
+
     # ------------------------------------------------------------------ what a Delivery asks
     def is_delivered(self, index: int) -> bool:
         return self.whole is not None

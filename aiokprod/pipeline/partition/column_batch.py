@@ -128,6 +128,9 @@ class ColumnBatch(ProducerBatch):
     def unwatched(self, segment: Segment) -> list[int]:
         return [] if self._listener.is_listening else list(range(segment.first, segment.last))
 
+    def has_deliveries(self) -> bool:
+        return False
+
     def metadata(self, index: int) -> RecordMetadata | None:
         self._know_records()
         return super().metadata(index)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from aiokprod.errors import AiokprodError
 from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder, fire_all, watched_of
+from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.pipeline.delivery.waiter import SharedCallback, Wakeable, wake
 
 Range = tuple[int, int]
@@ -22,7 +23,7 @@ Range = tuple[int, int]
 class Segment:
     """Records `first` to `last` (exclusive) of a batch with one outcome."""
 
-    __slots__ = ("attempts", "base_offset", "error", "first", "last", "settled_at", "timestamp_ms")
+    __slots__ = ("attempts", "base_offset", "error", "first", "last", "settled_at", "timestamp_ms", "unasked")
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Segment:
         self.error = error  # None: delivered; else the pattern of which each delivery gets a copy
         self.attempts = attempts
         self.settled_at = settled_at
+        self.unasked: Unasked | None = None  # of the records that failed while nothing waited for them
 
     def error_of(self, index: int) -> AiokprodError | None:
         """Return a fresh exception for this record; None if it was delivered."""
@@ -120,6 +122,10 @@ class BatchOutcomes(RecordHolder):
 
     def is_settled(self, index: int) -> bool:
         return self.segment_of(index) is not None
+
+    def ask(self, index: int) -> bool:
+        segment = self.segment_of(index)
+        return segment is not None and segment.unasked is not None and segment.unasked.ask(index)
 
     def live_ranges(self, end: int | None = None) -> list[Range]:
         """Return ranges of records without an outcome (a recalled one has one): of all, or of those before `end`."""

@@ -15,6 +15,7 @@ from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.model import Record
 from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder
+from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.pipeline.partition.timeline import Waited, note, waits_told
 from aiokprod.record_metadata import RecordMetadata
 
@@ -48,6 +49,7 @@ class ParkedRecord(RecordHolder):
         "size_bytes",
         "timestamp_ms",
         "topic",
+        "unasked",
         "value",
         "waits",
     )
@@ -89,6 +91,7 @@ class ParkedRecord(RecordHolder):
         self.draft: Record | None = None  # what the serializers are at work on
         self.is_over = False  # failed, or in a batch: it is parked no more
         self.failure: AiokprodError | None = None
+        self.unasked: Unasked | None = None  # of the failure, if nothing waited for it
         self.delivery: Delivery | None = Delivery(self, 0)  # until it fails here: then only its owner holds it
 
     def is_settled(self, index: int) -> bool:
@@ -105,6 +108,9 @@ class ParkedRecord(RecordHolder):
         if not isinstance(failure, RecordRecalledError):
             error.add_note(self._story())  # when it is looked at: a million records may fail at once
         return error
+
+    def ask(self, index: int) -> bool:
+        return self.unasked is not None and self.unasked.ask(index)
 
     def attempts(self, index: int) -> int:
         return 0

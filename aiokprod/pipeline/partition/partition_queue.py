@@ -1198,8 +1198,7 @@ class PartitionQueue(ExplainedQueue):
                 # Before `settle`, which lets go of the records and of the tasks that wait for them.
                 unwatched = batch.unwatched(segment)
                 if unwatched:
-                    kept = batch.keep(unwatched, segment) if self._settings.keep_failed_records else None
-                    self._reports.failed(segment.error, len(unwatched), kept, segment.errors_of(unwatched))
+                    self._report_unwatched(batch, segment, unwatched)
             self._reports.undelivered(self.topic, self.partition, segment.error, count)
         freed = batch.settle(segment)
         self._reports.settled(batch, segment.first, segment.last)
@@ -1213,6 +1212,17 @@ class PartitionQueue(ExplainedQueue):
         self._room.free(freed)
         if batch.is_finished:
             self._batches.pop(batch, None)
+
+    def _report_unwatched(self, batch: ProducerBatch, segment: Segment, indices: list[int]) -> None:
+        """Report failures that nothing waits for; those of Deliveries only if they are not asked for in time."""
+        error, errors, kept, size_bytes = segment.error, segment.errors_of(indices), None, 0
+        assert error is not None
+        if self._settings.keep_failed_records:
+            kept, size_bytes = batch.keep(indices, segment), batch.bytes_between(segment.first, segment.last)
+        if batch.has_deliveries():
+            segment.unasked = self._reports.failed(error, indices, kept, errors, size_bytes)
+        else:
+            self._reports.lost(error, len(indices), kept, errors)
 
     def _measure_delivery(self, batch: ProducerBatch, now: float) -> None:
         """Note how long the batch, or a part of one that was split, took. Its segments are noted with it: they add up to it."""

@@ -36,7 +36,7 @@ from aiokprod.errors import (
 from aiokprod.explanation import WaitsFor, readable
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence, Record
-from aiokprod.pipeline.delivery.delivery import NOT_TAKEN, Delivery, fire, is_watched, position_of
+from aiokprod.pipeline.delivery.delivery import NOT_TAKEN, Delivery, fire, is_watched, keep_unasked, position_of
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -630,7 +630,9 @@ class Parking:
         if (delivery is None or not is_watched(delivery)) and not isinstance(error, RecordRecalledError):
             # With its story, if a hook is told of it. Else it is only counted.
             told = record.error(0) if self._config.on_delivery_error is not None else None
-            self._reports.failed(error if told is None else told, 1, self._kept(record))
+            kept = self._kept(record)
+            size_bytes = 0 if kept is None else record.size_bytes
+            record.unasked = self._reports.failed(error if told is None else told, (0,), kept, None, size_bytes)
         # `fire` only schedules: a done callback that calls `send` runs when this record has left every queue (faults: L20).
         if delivery is not None:
             fire(delivery)
@@ -687,10 +689,11 @@ class Parking:
                 self._reports.on_failure(error)
             holder.note_told(index)
             if not is_heard:
-                kept = None
+                kept, size_bytes = None, 0
                 if self._keeps_failed:
                     kept = holder.keep((index,), Segment(index, index + 1, -1, -1, error, 0, self._clock()))
-                self._reports.failed(error, 1, kept)
+                    size_bytes = holder.size_of(index)
+                keep_unasked(delivery, self._reports.failed(error, (index,), kept, None, size_bytes))
 
     def _unblock(self, dispatcher: TopicDispatcher) -> None:
         """Fail the records of this topic whose max.block.ms is over."""

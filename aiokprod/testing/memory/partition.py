@@ -227,8 +227,9 @@ class MemoryPartition(RecordQueue):
         delivery = record.delivery
         assert delivery is not None
         if not isinstance(error, RecordRecalledError) and not is_watched(delivery):
-            kept = None
+            kept, size_bytes = None, 0
             if self._settings.keep_failed_records:
+                size_bytes = record.size_bytes
                 kept = (
                     Record(
                         value=record.value[0],
@@ -239,7 +240,7 @@ class MemoryPartition(RecordQueue):
                         timestamp_ms=record.timestamp_ms,
                     ),
                 )
-            self._reports.failed(error, 1, kept)
+            record.unasked = self._reports.failed(error, (0,), kept, None, size_bytes)
         self._reports.undelivered(self.topic, self.partition, error, 1)
         record.settle(error, error.attempts, now)
         self._reports.settled(record, 0, 1)

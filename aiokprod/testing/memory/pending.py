@@ -9,6 +9,7 @@ from typing import Any
 from aiokprod.errors import AiokprodError, RecordRecalledError
 from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder, fire
+from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.record_metadata import RecordMetadata
 
 
@@ -34,6 +35,7 @@ class PendingRecord(RecordHolder):
         "size_bytes",
         "take_back",
         "timestamp_ms",
+        "unasked",
         "value",
         "waits_for",
     )
@@ -71,6 +73,7 @@ class PendingRecord(RecordHolder):
         self.outcome: RecordMetadata | AiokprodError | None = None
         self.attempt_count = 0
         self.settled_at = sent_at
+        self.unasked: Unasked | None = None  # of a failure that nothing waited for
         self.delivery: Delivery | None = None  # until it is settled
 
     @property
@@ -99,6 +102,9 @@ class PendingRecord(RecordHolder):
 
     def error(self, index: int) -> AiokprodError | None:
         return self.outcome.clone() if isinstance(self.outcome, AiokprodError) else None
+
+    def ask(self, index: int) -> bool:
+        return self.unasked is not None and self.unasked.ask(index)
 
     def attempts(self, index: int) -> int:
         return self.attempt_count

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from rig import run
+from rig import run, run_in_virtual_time, started
 
 from aiokprod import Producer, Record, RecordMetadata
 from aiokprod.errors import AiokprodError, PartitionerError, SendManyError, SerializationError
 from aiokprod.hooks import ProducerInterceptor
+from aiokprod.pipeline.delivery.unasked_failures import GRACE_S
 from aiokprod.testing import MockCluster
 
 
@@ -41,22 +42,20 @@ def held_bytes(producer: Producer) -> int:
 
 
 @RAISED
-def test_every_failure_of_a_batch_is_told(raised: type[BaseException]) -> None:
+@pytest.mark.parametrize("closes", [False, True])
+def test_every_failure_of_a_batch_is_told(raised: type[BaseException], closes: bool) -> None:
     async def scenario() -> None:
         hook = Third(raised)
-        async with MockCluster() as cluster:
-            cluster.create_topic("t")
-            async with Producer(
-                cluster.bootstrap_servers, linger_ms=20, on_delivery_error=lambda error: hook()
-            ) as producer:
-                cluster.fail_next("Produce", "POLICY_VIOLATION")
-                for number in range(5):
-                    producer.send("t", b"%d" % number)
-                await producer.flush()
-                await asyncio.sleep(0)
-        assert hook.calls == 5
+        async with started("t", linger_ms=20, on_delivery_error=lambda error: hook()) as (cluster, producer):
+            cluster.fail_next("Produce", "POLICY_VIOLATION")
+            for number in range(5):
+                producer.send("t", b"%d" % number)
+            await producer.flush()
+            assert hook.calls == 0
+            await (producer.close() if closes else asyncio.sleep(GRACE_S + 1))
+            assert hook.calls == 5
 
-    run(scenario())
+    run_in_virtual_time(scenario())
 
 
 @RAISED

@@ -345,7 +345,7 @@ def test_a_brokers_text_cannot_write_into_our_log(caplog: pytest.LogCaptureFixtu
                 await producer.send("t", b"1")
             cluster.fail_next("Produce", "POLICY_VIOLATION", message=evil)
             producer.send("t", b"nothing waits")
-            await producer.flush()
+            await producer.close()
             for text in (str(raised.value), *(record.getMessage() for record in caplog.records)):
                 assert not any(ord(letter) < 32 for letter in text), text
             assert "logged in %s %d {0} {x}" in str(raised.value)

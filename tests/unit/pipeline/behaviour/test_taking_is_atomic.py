@@ -18,6 +18,7 @@ from source_points import OneFault, each_fault, with_frames_left
 
 from aiokprod import Delivery
 from aiokprod.errors import AiokprodError, RecordRecalledError, UnknownTopicError
+from aiokprod.pipeline.delivery.unasked_failures import GRACE_S
 
 # An exception between the two lines of an alarm is set right by the watch, half a second later.
 pytestmark = pytest.mark.usefixtures("heals")
@@ -212,7 +213,7 @@ def test_a_failure_is_reported_after_an_interrupt_at_any_point_of_an_await() -> 
                 with fault:
                     first_step.send(None)
                 first_step.close()  # the task ends
-                await asyncio.sleep(10)
+                await asyncio.sleep(10 + GRACE_S)
                 assert delivery.done() and len(told) == 1, fault
             for node in range(1, 4):
                 cluster.thaw_broker(node)

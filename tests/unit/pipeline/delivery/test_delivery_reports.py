@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from stage_rig import parked
 
-from aiokprod.errors import AiokprodError, DeliveryTimeoutError
+from aiokprod.errors import AiokprodError, DeliveryTimeoutError, TransactionAbortedError
 from aiokprod.hooks import ProducerInterceptor
 from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
@@ -57,7 +57,7 @@ def test_an_unhandled_failure_is_reported_after_the_state_change() -> None:
     async def scenario() -> None:
         desk = Desk()
         desk.effects.begin()
-        desk.reports.failed(DeliveryTimeoutError("late"), 2)
+        desk.reports.lost(DeliveryTimeoutError("late"), 2)
         await asyncio.sleep(0)
         assert desk.unhandled == []
         desk.effects.end()
@@ -67,11 +67,29 @@ def test_an_unhandled_failure_is_reported_after_the_state_change() -> None:
     asyncio.run(scenario())
 
 
+def test_a_failure_of_a_delivery_is_kept_for_its_caller_for_a_while() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        desk.effects.begin()
+        asked = desk.reports.failed(DeliveryTimeoutError("asked"), (0,))
+        desk.reports.failed(DeliveryTimeoutError("left"), (0, 1))
+        assert desk.reports.failed(TransactionAbortedError("aborted"), (0,)) is None  # its end tells it
+        desk.effects.end()
+        await asyncio.sleep(0)
+        assert desk.unhandled == []
+        assert asked is not None and not asked.ask(0)
+        desk.reports.end_grace()
+        await asyncio.sleep(0)
+        assert [str(error) for error in desk.unhandled] == ["left"] * 2
+
+    asyncio.run(scenario())
+
+
 def test_a_failure_that_is_told_outside_of_a_state_change_makes_one() -> None:
     async def scenario() -> None:
         desk = Desk()
         with pytest.raises(ReentryError):
-            desk.reports.failed(DeliveryTimeoutError("late"), 1)
+            desk.reports.failed(DeliveryTimeoutError("late"), (0,))
         desk.reports.failed_outside(DeliveryTimeoutError("late"), 1)
         await asyncio.sleep(0)
         assert len(desk.unhandled) == 1

@@ -91,3 +91,18 @@ def test_failures_behind_one_whose_hook_ends_the_program_are_told_if_the_loop_go
         assert len(heard) == 3
 
     run(scenario())
+
+
+def test_what_is_reported_at_once_calls_the_hook_without_a_loop(caplog: pytest.LogCaptureFixture) -> None:
+    """After the end of the loop: what the hook raises keeps none of the others from being told."""
+    heard: list[AiokprodError] = []
+
+    def hook(error: AiokprodError) -> None:
+        heard.append(error)
+        raise SystemExit
+
+    failures = UnhandledErrors(hook, StateLog("producer"))
+    failures.report_at_once(UndeliveredAtCloseError("lost", topic="t"), 3)
+    assert len(heard) == 3 and all(error.reported for error in heard)
+    assert lost(caplog) == 3
+    assert any("on_delivery_error" in record.getMessage() for record in caplog.records)

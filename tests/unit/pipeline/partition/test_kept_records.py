@@ -22,6 +22,7 @@ from aiokprod.errors import (
     SerializationError,
     UndeliveredAtCloseError,
 )
+from aiokprod.pipeline.delivery.unasked_failures import GRACE_S
 from aiokprod.testing.virtual import VirtualNetwork
 
 KEEPS: dict[str, Any] = {"keep_failed_records": True}
@@ -55,7 +56,7 @@ def test_a_batch_that_was_sent_and_fails_as_a_whole_gives_its_records(codec: str
             cluster.fail_next("Produce", 19, times=None)
             for number in range(20):
                 producer.send("t", **a_record(number))
-            await asyncio.sleep(5)
+            await asyncio.sleep(5 + GRACE_S)
             assert {type(error) for error in told.errors} == {DeliveryTimeoutError}
             assert records(told) == [as_kept(number) for number in range(20)]
 
@@ -74,7 +75,7 @@ def test_a_batch_that_fails_bit_by_bit_gives_its_records(codec: str) -> None:
             for number in range(20):
                 producer.send("c", **a_record(number))
             await producer.flush()
-            await asyncio.sleep(0)
+            await asyncio.sleep(GRACE_S + 1)
             assert {type(error) for error in told.errors} == {InvalidRecordError}
             assert records(told) == [as_kept(number, topic="c") for number in range(1, 20, 2)]
             cluster.alter_topic("t", max_message_bytes=300)
@@ -82,7 +83,7 @@ def test_a_batch_that_fails_bit_by_bit_gives_its_records(codec: str) -> None:
             producer.send("t", LARGE, key=b"k")
             producer.send("t", b"behind")
             await producer.flush()
-            await asyncio.sleep(0)
+            await asyncio.sleep(GRACE_S + 1)
             assert type(told.errors[-1]) is RecordTooLargeError
             kept = told.errors[-1].record
             assert kept is not None and (kept.key, kept.value) == (b"k", LARGE)
@@ -99,7 +100,7 @@ def test_records_that_were_never_sent_are_given_too() -> None:
             for number in range(4):
                 producer.send("t", **a_record(number), timeout=1.0)
                 producer.send("unknown", **a_record(number), timeout=1.0)
-            await asyncio.sleep(2)
+            await asyncio.sleep(2 + GRACE_S)
             assert {type(error) for error in told.errors} == {SendTimeoutError}
             of_topic = [[kept for kept in records(told) if kept and kept.topic == name] for name in ("t", "unknown")]
             assert of_topic[0] == [as_kept(number) for number in range(4)]
@@ -115,7 +116,7 @@ def test_a_send_timeout_of_a_record_in_flight_gives_it_and_the_record_goes_on() 
             held = cluster.hold("Produce")
             for number in range(6):
                 producer.send("t", **a_record(number), timeout=None if number % 3 else 1.0)
-            await asyncio.sleep(2)
+            await asyncio.sleep(2 + GRACE_S)
             assert records(told) == [as_kept(0), as_kept(3)]
             cluster.release(held)
             await producer.flush()
@@ -174,7 +175,7 @@ def test_a_record_whose_serializer_has_not_answered_has_no_bytes_to_give() -> No
         options = KEEPS | {"max_block_ms": 1_000, "value_serializer": never}
         async with started(network, on_delivery_error=told, **options) as (_, producer):
             producer.send("t", b"v")
-            await asyncio.sleep(2)
+            await asyncio.sleep(2 + GRACE_S)
             assert [type(error) for error in told.errors] == [SerializationError]
             assert records(told) == [None]
 
@@ -214,7 +215,7 @@ def test_what_an_awaited_serializer_answered_is_given_if_it_is_bytes(answered: A
         told = Told()
         async with started(network, on_delivery_error=told, **KEEPS, value_serializer=dressed) as (_, producer):
             producer.send("t", b"v", timestamp_ms=NOW)
-            await asyncio.sleep(1)
+            await asyncio.sleep(1 + GRACE_S)
             is_large = isinstance(answered, bytes)
             assert [type(error) for error in told.errors] == [RecordTooLargeError if is_large else SerializationError]
             given = Record(topic="t", value=answered, headers=(), timestamp_ms=NOW)
@@ -229,7 +230,7 @@ def test_without_the_option_and_for_awaiting_callers_errors_have_no_record() -> 
         async with started(network, on_delivery_error=told, **QUICK) as (cluster, producer):
             cluster.fail_next("Produce", 19, times=None)
             producer.send("t", b"v")
-            await asyncio.sleep(5)
+            await asyncio.sleep(5 + GRACE_S)
             assert records(told) == [None]
         async with started(network, on_delivery_error=told, **KEEPS, **QUICK) as (cluster, producer):
             cluster.fail_next("Produce", 19, times=None)
@@ -251,7 +252,7 @@ def test_the_content_of_a_record_is_in_no_text_of_its_error(caplog: pytest.LogCa
         async with started(network, on_delivery_error=told, **KEEPS, **QUICK) as (cluster, producer):
             cluster.fail_next("Produce", 19, times=None)
             producer.send("t", b"PRIVATE", key=b"PRIVATE")
-            await asyncio.sleep(5)
+            await asyncio.sleep(5 + GRACE_S)
             [error] = told.errors
             assert error.record is not None
             assert "PRIVATE" not in f"{error} {error!r} {caplog.text}"

@@ -577,9 +577,9 @@ def test_an_unknown_topic_is_refused_at_once_if_none_are_made() -> None:
             with pytest.raises(UnknownTopicError):
                 await producer.send_many("audit", [b"v"])
             producer.send("audit", b"v")
-            await turns()
-            assert [type(error) for error in unheard] == [UnknownTopicError]
             await producer.send("orders", b"v")
+            assert unheard == []
+        assert [type(error) for error in unheard] == [UnknownTopicError]
 
     run(scenario)
 
@@ -598,8 +598,7 @@ def test_a_failure_is_told_to_the_task_that_is_made_to_wait_for_it_alone(why: st
             delivery = producer.send("u" if why == "topic" else "t", b"1", partition=7 if why == "partition" else None)
             with pytest.raises(AiokprodError):
                 await asyncio.create_task(delivery.wait())
-            await turns()
-            assert unheard == []
+        assert unheard == []
 
     run(scenario)
 
@@ -694,7 +693,7 @@ def test_a_failure_that_nothing_waits_for_reaches_the_option() -> None:
             detached = producer.send("t", b"v")
             assert detached.cancel()
             await producer.flush()
-            await turns()
+            assert unheard == []
         assert [type(error) for error in unheard] == [BrokerRejectedError, BrokerRejectedError]
         assert all(error.topic == "t" for error in unheard)
 
