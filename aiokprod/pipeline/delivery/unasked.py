@@ -18,7 +18,7 @@ Report: TypeAlias = "tuple[AiokprodError, int, Iterable[Record] | None, Iterator
 
 
 class Tally:
-    """What is kept, of all failures together."""
+    """The count of all that is kept."""
 
     __slots__ = ("records", "size_bytes")
 

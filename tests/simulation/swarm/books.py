@@ -10,6 +10,7 @@ from typing import Any
 from aiokprod import Delivery, RecordMetadata
 from aiokprod.errors import AiokprodError
 from aiokprod.model import CloseReport, Persistence
+from aiokprod.pipeline.delivery.unasked_failures import GRACE_S
 from aiokprod.testing.checker import TransactionRun
 
 BOTH = "either"
@@ -76,6 +77,12 @@ class Account:
             return BOTH
         return sum(change for at, change in self.listeners if at < moment) > 0
 
+    def may_have_asked(self, failed_at: float | None) -> bool:
+        """Return whether a listener may have come in time for a failure that none was there for."""
+        return failed_at is None or any(
+            change > 0 and failed_at - 1e-6 <= at <= failed_at + GRACE_S + 1e-3 for at, change in self.listeners
+        )
+
     def waited_for_since(self, moment: float) -> float | None:
         """Return the time since when there is a listener without a gap; None: there was none just before the moment.
 
@@ -127,7 +134,15 @@ class Account:
         return watch is not None and watch.error is not None
 
     def seen(self) -> tuple[str, ...] | None:
-        """Return the outcome of the handle as a value that can be compared later."""
+        """Return the outcome of the handle as a value that can be compared later, without asking the handle for it."""
+        delivery = self.delivery
+        if delivery is None or not delivery.done() or delivery.cancelled():
+            return None
+        watch = getattr(delivery, "_watch", None)
+        return shown(watch.error if watch is not None and watch.error is not None else self.record_outcome())
+
+    def said(self) -> tuple[str, ...] | None:
+        """Return the same as the handle says it to its caller."""
         delivery = self.delivery
         if delivery is None or not delivery.done() or delivery.cancelled():
             return None

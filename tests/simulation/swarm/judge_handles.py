@@ -20,7 +20,7 @@ def judge_handle(scene: Scene, account: Account) -> bool:
         return False
     if account.callback_calls < account.callbacks:
         wrong("a callback is never called", f"{account}: {account.callback_calls} of {account.callbacks}")
-    now = account.seen()
+    now = account.said()
     if account.first_seen is not None and now is not None and now != account.first_seen:
         wrong("the outcome changed", f"{account}: first {account.first_seen}, now {now}")
     for _, outcome in account.told:

@@ -1,4 +1,8 @@
-"""The check that each failure is told to its waiter, or to on_delivery_error once; never neither, never both."""
+"""The check that each failure is told to its caller, or to on_delivery_error once; never neither, never both.
+
+A handle says which it was (`reported`): the reports are to be as many as the handles say, and what the handles say is to fit
+what is known of their listeners.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections import Counter
 
 from aiokprod.errors import AiokprodError, RecordRecalledError, SendTimeoutError
 
-from .books import BOTH, Account, persistence_of
+from .books import Account, persistence_of
 from .scene import Life, Scene
 
 Key = tuple[str, str | None, str]
@@ -33,6 +37,7 @@ def _judge_reports(scene: Scene, life: Life) -> None:
             continue
         low, high, is_unknown = _failures(account)
         failed_low, failed_high, unknown = failed_low + low, failed_high + high, unknown + is_unknown
+        _judge_reported(scene, account)
         for key, is_sure in _expected(account):
             (must if is_sure else may)[key] += 1
             example.setdefault(key, account)
@@ -89,21 +94,32 @@ def _expected(account: Account) -> list[tuple[Key, bool]]:
     handle = account.handle_error()
     if account.is_handle_alone:
         assert isinstance(handle, SendTimeoutError)
-        told = account.listening_at(account.timeout_at)
-        return [] if told is True else [(_key(handle), told is False)]
-    if delivery.cancelled() or account.gave_up:
+        return [(_key(handle), True)] if handle.reported else []
+    if delivery.cancelled():
         if account.timeout_at is not None:
             keys: list[tuple[Key, bool]] = [(("SendTimeoutError", account.topic, "POSSIBLY_PERSISTED"), False)]
             return [*keys, (_key(error), False)] if error is not None else keys
-        if error is None:
-            return []
-        return [(_key(error), delivery.cancelled())]
-    if error is None:
-        return []
-    told = account.listening_at(account.settled_at())
-    if told is True:
-        return []
-    return [(_key(error), told != BOTH)]
+        return [] if error is None else [(_key(error), True)]
+    return [(_key(error), True)] if error is not None and handle is not None and handle.reported else []
+
+
+def _judge_reported(scene: Scene, account: Account) -> None:
+    """Check that a failure was reported if nothing asked for it in time, and only then."""
+    if account.delivery is None or account.refused is not None:
+        return
+    error = account.handle_error()
+    if error is None or isinstance(error, RecordRecalledError):
+        return
+    for at, outcome in account.told:
+        if isinstance(outcome, AiokprodError) and outcome.reported != error.reported:
+            text = f"{account}: reported is {outcome.reported} at {at:.4f} s, and {error.reported} at the end"
+            scene.books.wrong("reported lies", text)
+    failed_at = account.timeout_at if account.is_handle_alone else account.settled_at()
+    listening = account.listening_at(failed_at)
+    if error.reported and listening is True and not account.gave_up:
+        scene.books.wrong("reported too often", f"{account}: a listener was there")
+    elif not error.reported and listening is False and not account.may_have_asked(failed_at):
+        scene.books.wrong("fails in silence", f"{account}: no listener was there, and none came in time")
 
 
 def _judge_outcomes(scene: Scene, life: Life) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from aiokprod import Producer
+from aiokprod.errors import AiokprodError
 from aiokprod.explanation import WaitsFor
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
@@ -124,6 +125,7 @@ class Scene:
         self._sampled = 0
         """accounts that were looked at once"""
         self._open: list[Account] = []
+        self._unasked: list[Account] = []  # failed while nothing listened; some of them are asked later
         """those of them whose record has no outcome yet"""
         self.is_ending = False
         """the last closes come: nothing starts a producer from now on"""
@@ -238,6 +240,21 @@ class Scene:
                     self.books.wrong("producer failed", f"producer {life.index}: {health.last_error!r:.400}")
         self._sample_accounts()
 
+    def _ask_late(self) -> None:
+        """Ask for the failures of some records that nothing listened to, in time or too late; no task and no draw is needed."""
+        still_unasked = []
+        for account in self._unasked:
+            at = account.settled_at()
+            if account.delivery is None or at is None or account.listeners:
+                continue
+            if self.now() < at + account.number % 8:
+                still_unasked.append(account)
+            elif isinstance(error := account.handle_error(), AiokprodError):
+                self.books.listen(account)
+                self.books.hear(account, error)
+                self.books.leave(account)
+        self._unasked = still_unasked
+
     def _sample_accounts(self) -> None:
         held = dict.fromkeys(range(len(self.lives)), 0)
         self._open += self.books.accounts[self._sampled :]
@@ -254,7 +271,10 @@ class Scene:
                 held[account.life[0]] += account.size
                 self._note_room(account)
                 still_open.append(account)
+            elif not account.listeners and not account.number % 3 and not delivery.cancelled():
+                self._unasked.append(account)
         self._open = still_open
+        self._ask_late()
         for life in self.lives:
             most = life.producer.config.buffer_memory + life.waiting_limit_bytes
             if held[life.index] > most:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
+
+import pytest
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import AiokprodError
@@ -57,6 +60,17 @@ class Told:
     @property
     def kinds(self) -> list[str]:
         return [type(error).__name__ for error in self.errors]
+
+    def given(self) -> list[bytes | None]:
+        """Return the values of the records that it was given (`keep_failed_records`), each with an error that says so."""
+        assert all(error.reported for error in self.errors)
+        return [error.record.value for error in self.errors if error.record is not None]
+
+
+def lost(caplog: pytest.LogCaptureFixture) -> int:
+    """Return how many failures the log says that no caller awaited."""
+    lines = [record.getMessage() for record in caplog.records if "no caller awaited" in record.msg]
+    return sum(int(re.findall(r"(\d+) records? failed", line)[0]) for line in lines)
 
 
 async def outcomes(deliveries: Sequence[Awaitable[object]], within_s: float = 600.0) -> list[object]:

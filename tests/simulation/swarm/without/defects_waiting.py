@@ -229,6 +229,39 @@ DEFECTS = (
         theme="told",
     ),
     Defect(
+        "asked_and_reported",
+        "a failure that the caller has asked for in time is reported, too",
+        (
+            Change(
+                "pipeline.delivery.unasked",
+                "        asked.add(index)\n        self._left -= 1\n",
+                "        asked.add(index)\n",
+            ),
+        ),
+        ("reported too often",),
+        theme="told",
+    ),
+    Defect(
+        "kept_and_forgotten",
+        "failures that are kept for callers when the producer ends are reported nowhere",
+        (
+            Change(
+                "pipeline.delivery.unasked_failures",
+                "            self._report(self._line.popleft()[1], at_once=at_once)\n",
+                "            self._line.clear()\n",
+            ),
+        ),
+        ("fails in silence",),
+        theme="told",
+    ),
+    Defect(
+        "asked_too_late_is_not_said",
+        "a failure that was reported before it is asked for does not say so",
+        (Change("pipeline.delivery.delivery", "            error.reported = True\n", "            pass\n"),),
+        ("fails in silence",),
+        theme="told",
+    ),
+    Defect(
         "cancelled_many_is_silent",
         "what a send_many had taken when it was cancelled, or its source raised, fails in silence",
         (Change("producer", "            bulk.release()\n            bulk.tell_taken(ended)\n", ""),),

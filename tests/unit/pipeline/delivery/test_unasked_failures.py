@@ -24,7 +24,7 @@ from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 
 
 class Desk:
-    """What is kept, and what was reported. Needs a running loop."""
+    """A line of failures, and the reports of them. Needs a running loop."""
 
     def __init__(self, hook: Callable[[AiokprodError], object] | None = None) -> None:
         self.told: list[str] = []

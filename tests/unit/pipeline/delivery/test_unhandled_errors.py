@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any
 
 import pytest
 from rig import run, started, until
+from virtual_rig import lost
 
 from aiokprod.errors import AiokprodError, UndeliveredAtCloseError
 from aiokprod.logs import StateLog
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.testing.virtual import run_virtual
-
-
-def lost(caplog: pytest.LogCaptureFixture) -> int:
-    lines = [record.getMessage() for record in caplog.records if "no caller awaited" in record.msg]
-    return sum(int(re.findall(r"(\d+) records? failed", line)[0]) for line in lines)
 
 
 def test_the_counts_in_the_log_are_those_of_the_close_report(caplog: pytest.LogCaptureFixture) -> None:
