@@ -34,7 +34,6 @@ EXCEPTIONS: Final = {
     ): "written first on purpose: after a crash `_wake_all` finds the tasks there",
     ("unclosed.py", "close_at_exit"): "a call that fails returns False, and the wait does not begin",
     ("cluster/pool.py", "_dialled"): "the look ends connections that were not used; it is no mark of these books",
-    ("pipeline/delivery/unhandled_errors.py",): "the content of an error that was just made; it marks nothing",
     (
         "pipeline/delivery/unhandled_errors.py",
         "report",
