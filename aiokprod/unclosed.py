@@ -120,6 +120,7 @@ class Unclosed:
             text = f"{self._name} was dropped without close(): it is closed now, in the background"
             pipeline.loop.call_soon_threadsafe(self._close, text)
             if not pipeline.loop.is_running():  # between two runs of a Runner, or for ever: which, is not known here
+                pipeline.tell_failures()
                 text = self._text("it was never closed", sum(pipeline.unsettled().values()))
                 self._log.lost_with_loop(f"{text}; if its event loop runs again, it is closed then")
         warnings.warn(text, ResourceWarning, stacklevel=2)
@@ -216,6 +217,8 @@ class Unclosed:
         """Count what has no outcome yet, and what has failed since the close began; the loop may run meanwhile."""
         if self._pipeline.loop.is_closed():
             return Undelivered(self._pipeline.abandon().undelivered)
+        if not self._pipeline.loop.is_running():
+            self._pipeline.tell_failures()
         for _ in range(COUNTS - 1):
             try:
                 unsettled = self._pipeline.unsettled()

@@ -351,11 +351,15 @@ class Pipeline:
     def abandon(self) -> CloseReport:
         """Give up after the end of the loop: nothing can be settled or told any more, only counted."""
         self.is_closing = self.reports.is_ending = True
-        self.reports.end_grace(at_once=True)
-        self._unhandled.tell_held()
+        self.tell_failures()
         for (topic, partition, persistence), count in self.unsettled().items():
             self.reports.left(topic, partition, persistence, count)
         return self.reports.close_report(0.0)
+
+    def tell_failures(self) -> None:
+        """Report the failures that are kept back, for callers or by the log's pace, where no loop runs that would do it."""
+        self.reports.end_grace(at_once=True)
+        self._unhandled.tell_held()
 
     def tasks_left(self) -> str:
         """Return the names of the tasks that run, for a message."""

@@ -238,6 +238,32 @@ def test_a_loop_that_was_stopped_is_not_waited_for(way: str) -> None:
     assert "it was never closed: 3 records are lost (t-0: 1 possibly persisted, 2 that send" in errors
 
 
+@pytest.mark.parametrize("way", ["stopped", "closed", "dropped"])
+def test_failures_that_are_kept_for_callers_are_reported_though_the_loop_does_not_run(way: str) -> None:
+    status, printed, errors = ended(f"""
+        loop = asyncio.new_event_loop()
+
+        async def begin():
+            producer = Producer(cluster.bootstrap_servers, on_delivery_error=lambda error: print(error.topic, error.reported))
+            await producer.start()
+            cluster.fail_next("Produce", "POLICY_VIOLATION")
+            producer.send("t", b"v")
+            await producer.flush()
+            return producer
+
+        producer = loop.run_until_complete(begin())
+        print("kept", flush=True)
+        if {way == "closed"}:
+            loop.close()
+        if {way == "dropped"}:
+            del producer
+            __import__("gc").collect()
+        """)
+    assert status == 0
+    assert printed == "kept\nt True\n"
+    assert "1 record failed that no caller awaited: BrokerRejectedError" in errors
+
+
 def test_ctrl_c_ends_the_wait() -> None:
     status, _, errors = ended(f"""
         loop = in_a_thread()
