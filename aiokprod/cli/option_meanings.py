@@ -64,7 +64,7 @@ MEANINGS: Final = {
     "key_serializer": "Converts the key that send was given to bytes; sync or async.",
     "value_serializer": "Converts the value that send was given to bytes; sync or async.",
     "interceptors": "See and change each record before it is sent, and see its outcome.",
-    "on_delivery_error": "Called with the error of each failed record that is not awaited. A record that send refuses by raising does not go there.",
+    "on_delivery_error": "Called with the error of each failed record that is not awaited within 5 seconds. A record that send refuses by raising does not go there.",
     "keep_failed_records": "on_delivery_error also receives the record, as error.record, for example for a dead-letter topic (dead_letters.md). Costs nothing until a record fails.",
     "fail_on_data_loss": "The producer fails with AcknowledgedRecordsLostError when the cluster has lost records that it had acknowledged; else it warns and goes on (health.md).",
     "enable_metrics_push": "Push metrics to brokers that ask for them (telemetry.md, KIP-714).",
