@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aiokprod.errors import (
     AiokprodError,
@@ -17,9 +17,10 @@ from aiokprod.errors import (
     UsageError,
 )
 from aiokprod.model import TransactionOutcome
-from aiokprod.transactions.offsets import GroupMetadata, offsets_of
-from aiokprod.transactions.transactor import Transactor
 from aiokprod.wire.codes import ErrorCode
+
+if TYPE_CHECKING:  # a plain producer starts without it
+    from aiokprod.transactions.transactor import Transactor
 
 UNCONFIRMED: Final = (
     "the transaction is not committed, but its coordinator has not confirmed the abort in time; the producer goes on asking,"
@@ -129,6 +130,8 @@ class Transaction:
 
         Cancellation: stops waiting; the offsets may become part of the transaction.
         """
+        from aiokprod.transactions.offsets import GroupMetadata, offsets_of
+
         taken, metadata = offsets_of(offsets), GroupMetadata.of(group)
         if not self._is_begun or self.outcome is not None:
             raise UsageError("the transaction is not open: send its offsets inside its block")

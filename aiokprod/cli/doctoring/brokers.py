@@ -45,9 +45,7 @@ async def of_brokers(
         for finding in () if result is None else result.findings:
             findings.append(_of(broker, finding, asked))
     if not any(each.is_trouble for each in findings):
-        findings.append(
-            fine("brokers", f"{_who(len(brokers))} can be reached as advertised")
-        )
+        findings.append(fine("brokers", f"{_who(len(brokers))} can be reached as advertised"))
     return findings
 
 

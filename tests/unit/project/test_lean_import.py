@@ -23,8 +23,6 @@ NOT_LOADED: Final = (
     "aiokprod.transactions.coordinator",
     "aiokprod.transactions.machine",
     "aiokprod.transactions.offsets",
-    "aiokprod.transactions.prepared",
-    "aiokprod.transactions.transaction",
     "aiokprod.transactions.transactor",
     *(
         "aiokafka",
