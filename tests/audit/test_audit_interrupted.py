@@ -21,7 +21,7 @@ from aiokprod.logs import StateLog
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S: Final = 300.0
+LIMIT_S: Final = 1_800.0
 ROWS: Final = 50
 LINE: Final = "aiokprod audit: not judged: interrupted"
 PROGRAM: Final = """

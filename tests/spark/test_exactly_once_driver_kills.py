@@ -23,7 +23,7 @@ from aiokprod.testing.kafka_cluster import KafkaCluster
 from aiokprod.transactions.admin import TransactionAdmin
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-TIME_LIMIT_S = 900.0
+TIME_LIMIT_S = 3_600.0
 BATCH = 3  # files
 FILES = 2 * BATCH
 TASKS = 3

@@ -47,7 +47,7 @@ STEPS_OF_A_BATCH = 14  # of the driver, at least: one with one task, and without
 LONGEST_LIFE = STEPS_OF_A_BATCH * BATCHES // (KILLS + 1)
 COORDINATORS = {"ctl": CoordinatorKind.TRANSACTION, "0": CoordinatorKind.GROUP}  # of the token, and of the decision
 DOWN_S = 2.0
-TIME_LIMIT_S = 600.0 + 180 * KILLS + 6 * BATCHES  # on a busy machine a driver may start for two minutes
+TIME_LIMIT_S = 1_800.0 + 600 * KILLS + 20 * BATCHES  # on a busy machine a driver may start for two minutes
 
 
 class Plan(NamedTuple):

@@ -34,7 +34,7 @@ from aiokprod.testing.kafka_cluster.spec import HOST, INTERNAL
 from aiokprod.transactions.admin import TransactionAdmin
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-TIME_LIMIT_S = 600.0
+TIME_LIMIT_S = 1_800.0
 SINK = "rights"
 MARKERS = "markers"
 FILES = 6  # two batches of three files

@@ -24,7 +24,7 @@ ROUNDS = 2
 FILES = 10  # one for each batch: more than are written up to the last stop
 # A batch has at least 14 steps of the driver. Between two stops are more than a stop may still pass, with its abort.
 BETWEEN = (30, 50)
-TIME_LIMIT_S = 600.0
+TIME_LIMIT_S = 1_800.0
 
 
 def test_a_query_that_is_stopped_in_a_batch_and_started_again_writes_each_row_once(

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 WORDS: Final = ["a", "b", "a", "c", "a", "b"]
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 600.0
 ORDERS: Final = [str(number) for number in range(40)]
 
 

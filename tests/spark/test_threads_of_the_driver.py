@@ -21,7 +21,7 @@ from aiokprod.testing.mock import MockCluster
 
 pytestmark = pytest.mark.slow  # a session of Spark for four tests of what Spark's threads find
 
-TIME_LIMIT_S = 300.0
+TIME_LIMIT_S = 1_800.0
 Result = TypeVar("Result")
 
 
