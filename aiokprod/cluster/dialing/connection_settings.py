@@ -20,7 +20,7 @@ from aiokprod.cluster.dialing.tokens import TokenSource
 from aiokprod.config import ProducerConfig, Secret
 from aiokprod.config.option_rules import TOKENS
 from aiokprod.errors import ConfigError
-from aiokprod.logs import GuardedLogger, RateLimiter, StateLog
+from aiokprod.logs import GuardedLogger, RateLimiter, StateLog, printable
 
 if TYPE_CHECKING:  # imported for configs that use SASL
     from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
@@ -80,8 +80,9 @@ class ConnectionSettings:
         if uses_sasl and not uses_tls:
             what = CLEAR_TEXT.get(config.sasl_mechanism or "", "guess the password from what they see")
             logger.warning(
-                "SASL %s without TLS: an eavesdropper on the network can %s, and read and change records (use SASL_SSL)",
+                "SASL %s without TLS [%s]: an eavesdropper on the network can %s, and read and change records (use SASL_SSL)",
                 config.sasl_mechanism,
+                printable(config.client_id or ""),
                 what,
             )
         assert config.client_id is not None
@@ -114,8 +115,8 @@ class ConnectionSettings:
 
 def _ssl_context(config: ProducerConfig) -> ssl.SSLContext:
     if config.ssl_context is not None:
-        return accept_context(config.ssl_context)
-    return build_context(_files(config))
+        return accept_context(config.ssl_context, config.client_id or "")
+    return build_context(_files(config), config.client_id or "")
 
 
 def _files(config: ProducerConfig) -> TlsFiles:

@@ -54,8 +54,12 @@ class TlsFiles:
     check_host_name: bool = True
 
 
-def build_context(files: TlsFiles) -> ssl.SSLContext:
+def build_context(files: TlsFiles, client_id: str = "") -> ssl.SSLContext:
     """Make the context of a producer. Reads files: call it once, before the loop is busy.
+
+    Args:
+        files: what to verify with, and what to show.
+        client_id: names the producer in the log.
 
     Raises:
         ConfigError: a file is missing or not PEM, key and certificate do not belong together, a password is wrong.
@@ -66,7 +70,9 @@ def build_context(files: TlsFiles) -> ssl.SSLContext:
     _load_own_certificate(context, files)
     if not files.check_host_name:
         context.check_hostname = False
-        logger.warning("TLS: host names of brokers are not verified (ssl_check_hostname is off)")
+        logger.warning(
+            "TLS [%s]: host names of brokers are not verified (ssl_check_hostname is off)", printable(client_id)
+        )
     return context
 
 
@@ -86,12 +92,18 @@ def check_readable(files: TlsFiles) -> None:
             _want(kind, _read(option, path), option, path)
 
 
-def accept_context(context: ssl.SSLContext) -> ssl.SSLContext:
+def accept_context(context: ssl.SSLContext, client_id: str = "") -> ssl.SSLContext:
     """Return the user's context unchanged, and log a warning about checks that are off in it (`# faults: S3`)."""
     if context.verify_mode != ssl.CERT_REQUIRED:
-        logger.warning("TLS: certificates of brokers are not verified: verify_mode of the given ssl_context is off")
+        logger.warning(
+            "TLS [%s]: certificates of brokers are not verified: verify_mode of the given ssl_context is off",
+            printable(client_id),
+        )
     elif not context.check_hostname:
-        logger.warning("TLS: host names of brokers are not verified: check_hostname of the given ssl_context is off")
+        logger.warning(
+            "TLS [%s]: host names of brokers are not verified: check_hostname of the given ssl_context is off",
+            printable(client_id),
+        )
     return context
 
 

@@ -171,7 +171,8 @@ def seen_of(outage: Outage) -> Seen:
 
 # ---------------------------------------------------------------------- the page
 def cell(text: str) -> str:
-    return re.sub(r"(\d+)\.\d+ s\b", r"\1 s", text.replace("|", "\\|").replace("\n", " "))
+    whole = re.sub(r"(\d+)\.\d+ s\b", r"\1 s", text.replace("|", "\\|").replace("\n", " "))
+    return re.sub(r"elapsed_s=(\d+)\.\d+", r"elapsed_s=\1", whole)
 
 
 def shown(lines: list[str], most: int = 2) -> str:

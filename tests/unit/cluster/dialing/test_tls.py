@@ -145,10 +145,10 @@ def test_no_key_stays_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_turning_the_check_of_names_off_is_logged(caplog: pytest.LogCaptureFixture) -> None:  # faults: S3
-    context = build_context(TlsFiles(check_host_name=False))
+    context = build_context(TlsFiles(check_host_name=False), "shop")
     assert not context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
-    assert "ssl_check_hostname" in caplog.text
+    assert "TLS [shop]: " in caplog.text and "ssl_check_hostname" in caplog.text
 
 
 def test_a_context_of_the_users_is_taken_as_it_is_and_its_holes_are_logged(
@@ -161,8 +161,8 @@ def test_a_context_of_the_users_is_taken_as_it_is_and_its_holes_are_logged(
     accept_context(context)
     assert caplog.text.count("check_hostname") == 1
     context.verify_mode = ssl.CERT_NONE
-    accept_context(context)
-    assert caplog.text.count("verify_mode") == 1
+    accept_context(context, "shop")
+    assert caplog.text.count("TLS [shop]: certificates") == 1
     assert not context.check_hostname
     assert context.verify_mode is ssl.CERT_NONE
 
