@@ -21,7 +21,7 @@ NAMED: Final = 3
 """Lines about topics that the same tick may write; the other topics share one line."""
 MOST: Final = 256
 """Troubles that are kept; later ones have no lines."""
-QUIET_S: Final = 30.0
+QUIET_S: Final = 5.0
 """Seconds without a failed attempt after which a partition that has nothing to send has no trouble any more."""
 REMEMBERED_S: Final = 120.0
 """Seconds for which a trouble that is over keeps its pace: one that comes and goes has no line each time."""
