@@ -34,7 +34,7 @@ CHECKED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("docs/audit.md", ""): (COMMANDS,),
     ("docs/audit.md", "text"): (SPARK_PAGES,),
     ("docs/command_line.md", ""): (COMMANDS, COMMANDS),
-    ("docs/command_line.md", "text"): (COMMAND_LINE,) * 17,
+    ("docs/command_line.md", "text"): (COMMAND_LINE,) * 21,
     ("docs/design.md", ""): (HERE,) * 4,
     ("docs/exactly_once.md", "sql"): ("tests/unit/consuming/test_exactly_once_page.py", POSTGRESQL),
     ("docs/exactly_once.md", "postgresql"): (POSTGRESQL,),

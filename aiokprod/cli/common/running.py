@@ -91,7 +91,9 @@ def advice_of(error: AiokprodError) -> str:
         return ""
     if isinstance(error, RequestTimeoutError) and not _has_timeout():
         return "Check how busy the broker is."
-    return ADVICE.get(kind, error.advice) if error.advice == kind.advice else error.advice
+    if kind not in ADVICE or not error.advice.endswith(kind.advice):
+        return error.advice
+    return error.advice.removesuffix(kind.advice) + ADVICE[kind]  # in front of it: what to do about the last failure
 
 
 def line_of(error: BaseException) -> str:

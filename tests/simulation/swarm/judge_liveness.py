@@ -13,6 +13,7 @@ import asyncio
 
 from aiokprod.errors import ProducerClosedError
 from aiokprod.model import ProducerState
+from aiokprod.pipeline.partition.failing import QUIET_S
 from aiokprod.record_metadata import RecordMetadata
 
 from .books import Account, Call
@@ -25,7 +26,7 @@ from .world_values import Step
 PATIENCE_S = 30.0  # beside a request that was lost before all was well: it takes its timeout
 LATE_S = 1.0
 ONE_S = 5.0  # a probe may meet a hook that raises, or hangs: another one is sent beside it
-HEALTH_S = 2.0
+HEALTH_S = 2.0 + QUIET_S  # an attempt that has failed a moment ago holds DEGRADED
 BULK_RECORD_BYTES = 1_600  # the largest of `send_many` and `send_columns`, with its overhead
 ENDS_BY_ITSELF = ("flush", "ready", "partitions_for", "ping", "start", "close", "send_many", "send_columns")
 

@@ -134,7 +134,7 @@ WITHOUT_TIMEOUT = {"produce", "demo", "audit"}
 def test_a_command_whose_time_was_too_short_names_the_option_that_set_it(path: str) -> None:
     with MockCluster(1) as cluster:
         cluster.create_topic("t")
-        for api in ("Metadata", "FindCoordinator"):
+        for api in ("Metadata", "FindCoordinator", "ListGroups"):
             cluster.delay_next(api, 0.1, times=None)  # the start has seconds
         done = run(cluster, *path.split(), *NO_CLUSTER[path], "--timeout", "0.001")
     assert done.exit_code == 2, done.output
