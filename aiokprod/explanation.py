@@ -181,6 +181,7 @@ class ObstacleKind(Enum):
     BROKER_DOWN = "a broker cannot be reached"
     NO_LEADER = "no leader"
     UNKNOWN_TOPIC = "unknown topic"
+    REFUSED = "refused"
     TRANSACTION = "transaction"
     PRODUCER_ID = "no producer id"
     BUFFER_FULL = "buffer full"

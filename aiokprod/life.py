@@ -332,6 +332,7 @@ class Life:
         health = self.health()
         self._metrics.ready_producers.set(int(health.ready))
         self._metrics.degraded_producers.set(int(health.state is ProducerState.DEGRADED))
+        self._metrics.failed_producers.set(int(health.state is ProducerState.FAILED))
 
     def explain(self) -> ProducerExplanation:
         """Return why deliveries are slow or stuck; see `Producer.explain`."""

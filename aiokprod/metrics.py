@@ -250,6 +250,7 @@ class Metrics:
         # health
         self.ready_producers = Gauge()
         self.degraded_producers = Gauge()
+        self.failed_producers = Gauge()
         # the cluster's log
         self.acknowledged_records_lost = Counter()
         # the loop

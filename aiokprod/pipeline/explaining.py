@@ -17,6 +17,7 @@ from aiokprod.logs import printable
 from aiokprod.model import Health
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
 from aiokprod.pipeline.inspection import UNREACHABLE_S, unreachable_text
+from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
@@ -37,6 +38,7 @@ T = TypeVar("T")
 def explain(
     parking: Parking,
     client: ClusterClient,
+    failing: FailingBatches,
     health: Health,
     transaction_trouble: str,
     obstacles: Sequence[Obstacle],
@@ -48,6 +50,7 @@ def explain(
     Args:
         parking: of the pipeline.
         client: of the pipeline.
+        failing: of the pipeline.
         health: of the producer.
         transaction_trouble: what went wrong with the last request to a coordinator; empty if nothing.
         obstacles: behind the parking, and those of the producer's life.
@@ -56,6 +59,8 @@ def explain(
     """
     gate = parking.gate
     found = [*obstacles, *_of_cluster(client), *_of_parking(parking, now)]
+    for each in failing.refusals(now)[:NAMED] if health.live else ():
+        found.append(Obstacle(kind=ObstacleKind.REFUSED, text=each.line(now), topic=each.topic))
     if health.live and health.transaction is not None and health.transaction not in QUIET_STATES:
         trouble = f": {transaction_trouble}" if transaction_trouble else ""
         found.append(

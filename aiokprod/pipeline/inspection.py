@@ -232,6 +232,11 @@ def health(
         at = wall_s() - max(0.0, now - trouble.last_at)
         if last is None or at >= last[0] or not trouble.has_line:
             last = (at, printable(trouble.line(), LINE_LIMIT))
+    refusals = failing.refusals(now)
+    if refusals and trouble is None:
+        at = wall_s() - max(0.0, now - refusals[0].last_at)
+        if last is None or at >= last[0]:
+            last = (at, printable(refusals[0].line(now), LINE_LIMIT))
     return Health(
         state=state,
         ready=is_ready,

@@ -45,6 +45,7 @@ class Outages:
         self._first: object = None  # what has waited for room as the first since `_first_at`
         self._first_at = 0.0
         self._full_since: float | None = None  # while the log says that the buffer is full
+        self._full_bytes = 0  # that were taken then
         self._full_pace = Pace()
         self._hanging: dict[str, float] = {}  # topics of which the log says that a serializer hangs: since when
         self._hanging_pace = Pace()
@@ -116,19 +117,24 @@ class Outages:
     # ------------------------------------------------------------------ the buffer
     def _look_at_room(self, now: float) -> None:
         gate = self._parking.gate
-        first = gate.first_waiting()
-        if first is None or first is not self._first:
-            self._first, self._first_at = first, now
-            if self._full_since is not None:
+        first, was = gate.first_waiting(), self._first
+        self._first = first
+        is_freed = gate.held_bytes < self._full_bytes
+        # One that has given up has got no room: the one behind it waits for the same.
+        has_given_up = isinstance(was, ParkedRecord) and was.failure is not None
+        if first is None or (first is not was and not has_given_up):
+            if self._full_since is None:
+                self._first_at = now
+            elif is_freed or (was is not None and not has_given_up):
                 full_s = now - self._full_since
-                self._full_since = None
+                self._full_since, self._first_at = None, now
                 self._full_pace.ended(now)
                 self._log.announced(f"there is room in the buffer again, after {full_s:.1f} s")
             return
         if now - self._first_at < FULL_S or self._full_pace.passes(now) is None:
             return
         if self._full_since is None:
-            self._full_since = self._first_at
+            self._full_since, self._full_bytes = self._first_at, gate.held_bytes
         records, tasks = gate.waiting_count - gate.waiting_tasks, gate.waiting_tasks + gate.ready_count
         self._log.warned_now(
             f"the buffer is full, and nothing has left it for {now - self._first_at:.1f} s: {readable(gate.held_bytes)} of"

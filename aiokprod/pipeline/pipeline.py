@@ -477,6 +477,7 @@ class Pipeline:
         return explain(
             self.parking,
             self.client,
+            self.context.failing,
             self.health(state, since),
             "" if transactor is None else transactor.trouble,
             [*obstacles, *self.backend.obstacles(now)],

@@ -560,6 +560,8 @@ class BrokerFlusher(ConnectionListener):
             self._failing.note(
                 queue.topic, queue.partition, queue.ledger, self.node_id, code, how, entry.failures + 1, now
             )
+        elif code != MESSAGE_TOO_LARGE or entry.count == 1:  # else it goes again in parts
+            self._failing.note_refused(queue.topic, code, queue.counters(), now)
 
     def writable(self, connection: BrokerConnection) -> None:
         self._guard(self._pump, True)

@@ -588,7 +588,12 @@ class ProducerBatch(BatchOutcomes):
 
     def error(self, index: int) -> AiokprodError | None:
         segment = self.segment_of(index)
-        return None if segment is None else segment.error_of(index)
+        if segment is None:
+            return None
+        error = segment.error_of(index)
+        if error is not None and error.elapsed_s is not None:
+            error.elapsed_s = segment.settled_at - self.sent_at(index)  # they have one error, and each its own send
+        return error
 
     def attempts(self, index: int) -> int:
         segment = self.segment_of(index)

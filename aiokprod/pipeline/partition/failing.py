@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiokprod.logs import Pace, StateLog, printable
+from aiokprod.metrics import TopicCounters
 from aiokprod.pipeline.partition.ledger import Ledger
 from aiokprod.pipeline.partition.verdicts import NO_ANSWER
 from aiokprod.wire.codes import name_of
@@ -23,6 +24,8 @@ MOST: Final = 256
 """Troubles that are kept; later ones have no lines."""
 QUIET_S: Final = 5.0
 """Seconds without a failed attempt after which a partition that has nothing to send has no trouble any more."""
+REFUSED_S: Final = 60.0
+"""Seconds after the last refusal of a topic in which it counts."""
 REMEMBERED_S: Final = 120.0
 """Seconds for which a trouble that is over keeps its pace: one that comes and goes has no line each time."""
 SECOND: Final = 2
@@ -34,6 +37,8 @@ HINTS: Final = {
     6: "the partition moves to another leader; if this goes on, see that its brokers reach each other",  # NOT_LEADER
     7: "the replicas are slow, or away: see that the brokers run and have capacity",  # REQUEST_TIMED_OUT
     9: "see that the brokers of its replicas run",  # REPLICA_NOT_AVAILABLE
+    10: "larger than the topic takes: raise its max.message.bytes, or send less at once",  # MESSAGE_TOO_LARGE
+    29: "this principal may not write to the topic: grant it WRITE",  # TOPIC_AUTHORIZATION_FAILED
     19: "fewer replicas are in sync than min.insync.replicas: bring the other brokers back",  # NOT_ENOUGH_REPLICAS
     20: "fewer replicas are in sync than min.insync.replicas: bring the other brokers back",  # ..._AFTER_APPEND
     56: "a disk of the broker has failed, or is full: look at the broker's own log",  # KAFKA_STORAGE_ERROR
@@ -56,6 +61,10 @@ def hint_of(code: int, topic: str, text: str = "") -> str:
         hint = "the coordinator of the transaction does not answer: see that the brokers of __transaction_state run"
     run = f"`aiokprod doctor {topic}` looks for the cause"
     return run if hint is None else f"{hint}; {run}"
+
+
+def _last_at(refused: Refused) -> float:
+    return refused.last_at
 
 
 def _times(count: int) -> str:
@@ -111,11 +120,73 @@ class Trouble:
         return f"<Trouble {self.name} of {self.topic}, {len(self.ledgers)} partitions>"
 
 
+class Refused:
+    """Batches of a topic that brokers refuse for good, while none is acknowledged."""
+
+    __slots__ = ("_counters", "_delivered", "code", "count", "last_at", "since", "topic")
+
+    def __init__(self, topic: str, code: int, counters: TopicCounters, now: float) -> None:
+        self.topic = topic
+        self.code = code
+        self.count = 0
+        self.since = self.last_at = now
+        self._counters = counters
+        self._delivered = counters.records_delivered.value
+
+    def again(self, now: float) -> None:
+        """Note one more."""
+        delivered = self._counters.records_delivered.value
+        if delivered != self._delivered or now - self.last_at > REFUSED_S:
+            self._delivered, self.count, self.since = delivered, 0, now  # others were taken: this is another time
+        self.count += 1
+        self.last_at = now
+
+    def lasts(self, now: float) -> bool:
+        """Return whether it is so still, as far as that can be seen. From any thread."""
+        return now - self.last_at <= REFUSED_S and self._counters.records_delivered.value == self._delivered
+
+    def line(self, now: float) -> str:
+        """Return what is refused, and what to do."""
+        batches = "a batch" if self.count == 1 else f"{self.count} batches"
+        return (
+            f"brokers refuse records of topic {printable(self.topic)!r}: {name_of(self.code)}, {batches} in the last"
+            f" {now - self.since:.1f} s: {hint_of(self.code, self.topic)}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Refused {self.count} of {self.topic}>"
+
+
 class FailingBatches:
-    """The troubles of one pipeline."""
+    """The troubles of one pipeline, and what is refused for good."""
 
     def __init__(self) -> None:
         self._troubles: dict[tuple[str, int], Trouble] = {}
+        self._refused: dict[tuple[str, int], Refused] = {}
+
+    def note_refused(self, topic: str, code: int, counters: TopicCounters, now: float) -> None:
+        """Note a batch that is not sent again.
+
+        Args:
+            topic: of the batch.
+            code: as answered.
+            counters: of the topic.
+            now: loop time.
+        """
+        refused = self._refused.get((topic, code))
+        if refused is None:
+            if len(self._refused) >= MOST:
+                self._refused = {key: each for key, each in self._refused.items() if each.lasts(now)}
+                if len(self._refused) >= MOST:
+                    return
+            refused = self._refused[topic, code] = Refused(topic, code, counters, now)
+        refused.again(now)
+
+    def refusals(self, now: float) -> list[Refused]:
+        """Return what brokers refuse now, the newest first. From any thread."""
+        found = [each for each in list(self._refused.values()) if each.lasts(now)]
+        found.sort(key=_last_at, reverse=True)
+        return found
 
     def note(
         self, topic: str, partition: int, ledger: Ledger, node: int, code: int, text: str, failures: int, now: float

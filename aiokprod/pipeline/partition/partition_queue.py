@@ -1141,7 +1141,8 @@ class PartitionQueue(ExplainedQueue):
         error = None
         if action.outcome != Outcome.DELIVERED:
             # One error for all ranges: made per record it would cost more than the records (faults: M13).
-            error = self.texts.error_of(action, now - batch.opened_at)
+            since = batch.sent_at(action.ranges[0][0]) if action.ranges else batch.opened_at
+            error = self.texts.error_of(action, now - since)
             self._tell(batch, action.ranges, error, now, action.flying)
         else:
             if self._scope is not None:
@@ -1166,7 +1167,7 @@ class PartitionQueue(ExplainedQueue):
     def _settle_named(self, action: Settle, refusal: Refusal, now: float) -> None:
         """Settle records that the broker refused by name. Neighbours share a segment: there may be thousands."""
         batch, named, ranges = action.batch, action.named, action.ranges
-        error = self.texts.error_of(action, now - batch.opened_at, named[0])
+        error = self.texts.error_of(action, now - batch.sent_at(ranges[0][0]), named[0])
         self._tell(batch, ranges, error, now, None)
         at = 0
         while at < len(ranges):

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_server import SCRAPED_EVERY_S, Alert, PromqlError, Server, span_s
 
 from aiokprod import Producer
-from aiokprod.errors import AiokprodError, TransactionOutcomeUnknownError
+from aiokprod.errors import AiokprodError, ProducerFencedError, TransactionOutcomeUnknownError
 from aiokprod.integrations.prometheus import PrometheusMetrics
 from aiokprod.pipeline.broker_backend import BrokerBackend
 from aiokprod.testing import MockCluster
@@ -197,6 +197,20 @@ async def lost_tail(here: World) -> None:
     here.cluster.thaw_replicas("t", 0)
 
 
+async def fenced(here: World) -> None:
+    here.cluster.create_topic("u")
+    async with (
+        Producer(
+            here.cluster.bootstrap_servers, dialer=here.network.dial, transactional_id="shop", client_id="other"
+        ) as other_one,
+        other_one.transaction(),
+    ):
+        other_one.send("u", b"v")
+    with pytest.raises(ProducerFencedError):
+        async with here.producer.transaction():
+            await here.producer.send("u", b"v")
+
+
 async def lost_end(here: World) -> None:
     here.cluster.create_topic("u")
     here.cluster.swallow_next("EndTxn", times=None)
@@ -222,6 +236,7 @@ OUTAGES: dict[str, tuple[Scenario, dict[str, Any]]] = {
         {"buffer_memory": 2_000, "batch_size": 1_000, "max_request_size": 2_000, "max_block_ms": 2_000},
     ),
     "oldest_record_seconds": (few_replicas, {}),
+    "failed_producers": (fenced, {"transactional_id": "shop"}),
     "degraded_producers": (few_replicas, {}),
     "attempts_failed_total": (few_replicas, {}),
     "delivery_seconds_bucket": (slow, {}),

@@ -23,7 +23,7 @@ from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
 from aiokprod.pipeline.explaining import OF_PARTITIONS as OBSTACLES
 from aiokprod.pipeline.partition.explained_queue import OF_PARTITIONS
-from aiokprod.pipeline.partition.ledger import AGE_MS, Entry, Ledger
+from aiokprod.pipeline.partition.ledger import AGE_MS, Ledger
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 
 pytestmark = pytest.mark.pure("it replaces methods")
@@ -209,7 +209,7 @@ class Queue:
         return self.lingers
 
 
-ENTRY = Entry(1, None)  # type: ignore[arg-type]  # nothing looks into the batch here
+ENTRY = goes().ledger.entries[0]
 OPEN = SimpleNamespace(entry=ENTRY)
 QUEUES: dict[str, tuple[Queue, object]] = {
     "goes": (Queue(ENTRY), ENTRY),

@@ -11,6 +11,8 @@ import pytest
 from virtual_rig import outcomes, room, run, started
 
 from aiokprod import OAuthToken, Producer
+from aiokprod.errors import AiokprodError
+from aiokprod.explanation import ObstacleKind
 from aiokprod.model import ProducerState
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.testing import MockCluster
@@ -229,6 +231,74 @@ def test_a_token_provider_that_hangs_is_told_and_its_return(lines: Lines) -> Non
             await lines.seconds_until("has returned, after", ENDS_S)
             await starting
             await producer.close()
+
+    run(scenario)
+
+
+def test_room_is_not_told_where_what_waits_gives_up_and_the_buffer_is_as_full(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, **room(10_000), linger_ms=0, max_block_ms=4_000, max_waiting_bytes=100_000) as (
+            cluster,
+            producer,
+        ):
+            held = cluster.hold("Produce")
+            sent = [producer.send("t", b"x" * 4_000) for _ in range(2)]
+            for _ in range(40):
+                sent.append(producer.send("t", b"y" * 4_000))
+                await asyncio.sleep(0.7)
+            await asyncio.sleep(10)  # nothing waits any more, and it is as full as before
+            assert lines.count("the buffer is full") >= 2 and lines.count("there is room") == 0
+            cluster.release(held)
+            await outcomes(sent)
+            assert "after 3" in await lines.seconds_until("there is room in the buffer again", ENDS_S)
+
+    run(scenario)
+
+
+# ---------------------------------------------------------------------- batches that are refused for good
+@pytest.mark.parametrize(
+    ("code", "hint"), [("TOPIC_AUTHORIZATION_FAILED", "grant it WRITE"), ("MESSAGE_TOO_LARGE", "max.message.bytes")]
+)
+def test_a_topic_that_refuses_all_is_in_the_explanation_and_the_health_until_it_takes_one(code: str, hint: str) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+            refusing = cluster.fail_next("Produce", code, times=None)
+            for _ in range(5):
+                assert isinstance((await outcomes([producer.send("t", b"w")]))[0], Exception)
+                await asyncio.sleep(1)
+            (obstacle,) = producer.explain().obstacles
+            assert (obstacle.kind, obstacle.topic) == (ObstacleKind.REFUSED, "t")
+            assert f"brokers refuse records of topic 't': {code}, 5 batches in the last" in obstacle.text
+            assert hint in obstacle.text and "`aiokprod doctor t`" in obstacle.text
+            assert code in str(producer.health().last_error)
+            refusing.cancel()
+            await producer.send("t", b"x")
+            assert producer.explain().is_fine
+            cluster.fail_next("Produce", code)
+            assert isinstance((await outcomes([producer.send("t", b"w")]))[0], Exception)
+            assert "a batch in the last" in str(producer.explain())
+            await asyncio.sleep(61)
+            assert producer.explain().is_fine
+
+    run(scenario)
+
+
+def test_each_record_of_a_batch_says_its_own_age_when_it_failed() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, brokers=1) as (cluster, producer):
+            await producer.send("t", b"v")
+            cluster.kill_broker(1)
+            loop = asyncio.get_running_loop()
+            sent = []
+            for _ in range(30):
+                sent.append((loop.time(), producer.send("t", b"w")))
+                await asyncio.sleep(1)
+            for at, delivery in sent:
+                (error,) = await outcomes([delivery])
+                assert isinstance(error, AiokprodError) and error.elapsed_s is not None
+                assert error.elapsed_s == pytest.approx(delivery.latency, abs=0.02)
+                assert 119 <= error.elapsed_s <= 121 and loop.time() >= at + 119
 
     run(scenario)
 

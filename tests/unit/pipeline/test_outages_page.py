@@ -88,7 +88,7 @@ def numbers(producer: Producer) -> dict[str, float]:
 def moved(before: dict[str, float], now: dict[str, float]) -> list[str]:
     """Return the metrics that an operator would look at, and that are not as in calm."""
     found = [f"`{name}` {int(now[name])}" for name in ("ready_producers",) if not now[name]]
-    found += [f"`{name}` {int(now[name])}" for name in ("degraded_producers",) if now[name]]
+    found += [f"`{name}` {int(now[name])}" for name in ("degraded_producers", "failed_producers") if now[name]]
     if now["oldest_record_seconds"] > 5:
         found.append(f"`oldest_record_seconds` {now['oldest_record_seconds']:.0f}")
     found += [f"`{name}` {int(now[name])}" for name in GAUGES if now[name]]
