@@ -43,6 +43,8 @@ from aiokprod.integrations.prometheus import PrometheusMetrics
 
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "outages.md"
 MARK: Final = "<!-- generated: tests/unit/pipeline/test_outages_page.py -->\n"
+BENCH_MARK: Final = "<!-- generated: bench/outages.py -->\n"
+"""The last section of the page is that of the bench, beside other clients: it is not compared here."""
 SEEN_S: Final = 15.0
 """At most so long after its beginning an outage is seen everywhere."""
 LASTS_S: Final = 600.0
@@ -249,7 +251,7 @@ def claims_section() -> str:
 
 
 def page() -> str:
-    return PAGE.read_text(encoding="utf-8").partition(MARK)[2]
+    return PAGE.read_text(encoding="utf-8").partition(MARK)[2].partition(f"\n{BENCH_MARK}")[0]
 
 
 def parts() -> dict[str, str]:
@@ -280,7 +282,8 @@ if __name__ == "__main__":
     chosen = [outage for outage in OUTAGES if not sys.argv[1:] or outage.name in sys.argv[1:]]
     texts = [section(outage, seen_of(outage)) for outage in chosen]
     if len(chosen) == len(OUTAGES):
-        head = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-        PAGE.write_text(head + MARK + "".join([*texts, claims_section()]), encoding="utf-8")
+        head, _, rest = PAGE.read_text(encoding="utf-8").partition(MARK)
+        bench = "".join(rest.partition(f"\n{BENCH_MARK}")[1:])
+        PAGE.write_text(head + MARK + "".join([*texts, claims_section()]) + bench, encoding="utf-8")
     else:
         print("".join(texts))
