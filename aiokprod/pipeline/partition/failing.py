@@ -123,12 +123,14 @@ class Trouble:
 class Refused:
     """Batches of a topic that brokers refuse for good, while none is acknowledged."""
 
-    __slots__ = ("_counters", "_delivered", "code", "count", "last_at", "since", "topic")
+    __slots__ = ("_counters", "_delivered", "code", "count", "has_line", "last_at", "pace", "since", "topic")
 
     def __init__(self, topic: str, code: int, counters: TopicCounters, now: float) -> None:
         self.topic = topic
         self.code = code
         self.count = 0
+        self.pace = Pace()
+        self.has_line = False
         self.since = self.last_at = now
         self._counters = counters
         self._delivered = counters.records_delivered.value
@@ -137,13 +139,18 @@ class Refused:
         """Note one more."""
         delivered = self._counters.records_delivered.value
         if delivered != self._delivered or now - self.last_at > REFUSED_S:
-            self._delivered, self.count, self.since = delivered, 0, now  # others were taken: this is another time
+            # Others were taken meanwhile: this is another time.
+            self._delivered, self.count, self.since, self.has_line = delivered, 0, now, False
         self.count += 1
         self.last_at = now
 
     def lasts(self, now: float) -> bool:
         """Return whether it is so still, as far as that can be seen. From any thread."""
-        return now - self.last_at <= REFUSED_S and self._counters.records_delivered.value == self._delivered
+        return now - self.last_at <= REFUSED_S and not self.is_over()
+
+    def is_over(self) -> bool:
+        """Return whether one has been acknowledged since. From any thread."""
+        return self._counters.records_delivered.value != self._delivered
 
     def line(self, now: float) -> str:
         """Return what is refused, and what to do."""
@@ -233,6 +240,8 @@ class FailingBatches:
 
     def tell(self, log: StateLog, now: float) -> None:
         """Write the lines that are due; outside of every state change. `now`: loop time."""
+        if self._refused:
+            self._tell_refused(log, now)
         if not self._troubles:
             return
         due: list[tuple[Trouble, str]] = []
@@ -254,6 +263,29 @@ class FailingBatches:
                     due.append((trouble, held))
         self._tell_due(log, due)
         self._tell_over(log, over, now)
+
+    def _tell_refused(self, log: StateLog, now: float) -> None:
+        lines = 0
+        for key, each in list(self._refused.items()):
+            if each.lasts(now):
+                # From the second batch on: one alone may be a bad record, whose caller has the error.
+                if each.count >= SECOND and lines < NAMED and each.pace.passes(now) is not None:
+                    each.has_line = True
+                    lines += 1
+                    log.warned_now(each.line(now), topic=each.topic, error=name_of(each.code))
+                continue
+            if each.has_line and each.is_over():
+                log.announced(
+                    f"topic {printable(each.topic)}: brokers take records again, after {now - each.since:.1f} s of"
+                    f" {name_of(each.code)}",
+                    topic=each.topic,
+                    error=name_of(each.code),
+                )
+            if each.has_line:
+                each.pace.ended(now)
+                each.has_line = False
+            if now - each.last_at > REMEMBERED_S:
+                del self._refused[key]
 
     @staticmethod
     def _tell_due(log: StateLog, due: Sequence[tuple[Trouble, str]]) -> None:

@@ -259,7 +259,7 @@ def test_room_is_not_told_where_what_waits_gives_up_and_the_buffer_is_as_full(li
 @pytest.mark.parametrize(
     ("code", "hint"), [("TOPIC_AUTHORIZATION_FAILED", "grant it WRITE"), ("MESSAGE_TOO_LARGE", "max.message.bytes")]
 )
-def test_a_topic_that_refuses_all_is_in_the_explanation_and_the_health_until_it_takes_one(code: str, hint: str) -> None:
+def test_a_topic_that_refuses_all_is_told_until_it_takes_one(code: str, hint: str, lines: Lines) -> None:
     async def scenario(network: VirtualNetwork) -> None:
         async with started(network, linger_ms=0) as (cluster, producer):
             await producer.send("t", b"v")
@@ -272,9 +272,11 @@ def test_a_topic_that_refuses_all_is_in_the_explanation_and_the_health_until_it_
             assert f"brokers refuse records of topic 't': {code}, 5 batches in the last" in obstacle.text
             assert hint in obstacle.text and "`aiokprod doctor t`" in obstacle.text
             assert code in str(producer.health().last_error)
+            assert lines.count(f"brokers refuse records of topic 't': {code}") == 1
             refusing.cancel()
             await producer.send("t", b"x")
             assert producer.explain().is_fine
+            assert code in await lines.seconds_until("topic t: brokers take records again, after", ENDS_S)
             cluster.fail_next("Produce", code)
             assert isinstance((await outcomes([producer.send("t", b"w")]))[0], Exception)
             assert "a batch in the last" in str(producer.explain())
