@@ -103,7 +103,7 @@ CONNECTION: Final = (
     r"|brokers? .*down|no broker|no node|not ?ready|unable"
 )
 SILENCE: Final = r"time[sd]? ?-?out|timeout|no outcome|not (been )?answered|not respond|no response|slow|still waiting"
-OVER: Final = r"can be \w+ again|is gone|any ?more|recover|restored|success|is over"
+OVER: Final = r"can be \w+ again|records again|is gone|any ?more|recover|restored|success|is over"
 AUTHENTICATED: Final = rf"{OVER}|authenticated as"
 CONNECTED: Final = rf"{AUTHENTICATED}|: connected\b|-> open\b|connection complete|connection .*established"
 
