@@ -830,6 +830,29 @@ def snapshot_of(producer: Producer) -> ClusterSnapshot:
     return ClusterSnapshot() if pipeline is None else pipeline.client.snapshot
 
 
+def room_of(producer: Producer) -> Callable[[], bool]:
+    """Return the function that says whether a record would find room in `buffer_memory` now.
+
+    Args:
+        producer: in any state; called on its loop. One that takes no records answers True, and refuses them.
+    """
+    pipeline = producer._pipeline  # pyright: ignore[reportPrivateUsage] - of this module
+    return _always if pipeline is None or pipeline.is_refusing else pipeline.parking.gate.has_room_now
+
+
+def _always() -> bool:
+    return True
+
+
+def untaken_of(producer: Producer) -> set[Future[RecordMetadata]]:
+    """Return the set of records that threads have handed over and the loop has not taken: at exit they are counted as lost.
+
+    Args:
+        producer: a started one.
+    """
+    return producer._life.untaken  # pyright: ignore[reportPrivateUsage] - of this module
+
+
 async def go_on_as(producer: Producer, transactional_id: str, timeout: float | None) -> None:
     """Let a producer go on with another transactional id, on its connections; for programs with many short transactions.
 

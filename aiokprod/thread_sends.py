@@ -37,31 +37,32 @@ def send_from_thread(
         RuntimeError: the loop is closed.
     """
     future: Future[RecordMetadata] = Future()
-    frozen = [_frozen(each) for each in arguments]
-    options["headers"] = _copied(headers)
+    taken = [frozen(each) for each in arguments]
+    options["headers"] = copied(headers)
     untaken.add(future)
     try:
-        loop.call_soon_threadsafe(partial(_send, future, untaken, send, *frozen, **options))
+        loop.call_soon_threadsafe(partial(_send, future, untaken, send, *taken, **options))
     except RuntimeError:
         untaken.discard(future)
         raise
     return future
 
 
-def _copied(headers: object) -> object:
+def copied(headers: Any) -> Any:
     """Copy the pairs and their values; what is no header is passed on, and `send` says what is wrong with it."""
     if isinstance(headers, Mapping):
-        return {name: _frozen(value) for name, value in cast("Mapping[object, object]", headers).items()}
+        return {name: frozen(value) for name, value in cast("Mapping[object, object]", headers).items()}
     if not isinstance(headers, list | tuple):
         return headers
     return [_copied_pair(pair) for pair in cast("Sequence[object]", headers)]
 
 
 def _copied_pair(pair: object) -> object:
-    return tuple(map(_frozen, cast("Sequence[object]", pair))) if isinstance(pair, list | tuple) else pair
+    return tuple(map(frozen, cast("Sequence[object]", pair))) if isinstance(pair, list | tuple) else pair
 
 
-def _frozen(value: object) -> object:
+def frozen(value: object) -> object:
+    """Copy a buffer that may change; anything else is passed on."""
     return bytes(cast("bytes", value)) if isinstance(value, bytearray | memoryview) else value
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES, TESTS = ROOT / "aiokprod", ROOT / "tests" / "unit"
 WITHOUT_A_MODULE = {"behaviour", "project"}
 """Folders whose tests are of several modules together, and of the repository: its pages, words, docstrings and build."""
-MIRRORED = ("cluster", "config", "consuming", "pipeline", "records", "transactions", "wire")
+MIRRORED = ("blocking", "cluster", "config", "consuming", "pipeline", "records", "transactions", "wire")
 """Packages whose every module has tests at its own path, or a line in `TESTED_THROUGH`. So have the modules beside them."""
 GENERATED = SOURCES / "wire" / "messages"
 TESTED_THROUGH = {
