@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from aiokprod.blocking.outcome import Outcome
 from aiokprod.delivery_type import Delivery
-from aiokprod.errors import AiokprodError, BufferFullError, advise
+from aiokprod.errors import AiokprodError, BufferFullError, ProducerClosedError, advise
 from aiokprod.model import Persistence
 from aiokprod.producer import Producer, room_of
 from aiokprod.record_metadata import RecordMetadata
@@ -175,7 +175,8 @@ class HandOver:
                 outcomes[delivery] = outcome
                 delivery.add_done_callback(settled)
             except BaseException as refused:  # also SystemExit of a serializer: it is the caller's
-                outcome.set_exception(refused)
+                ours = self._refusal if type(refused) is ProducerClosedError else None
+                outcome.set_exception(refused if ours is None else ours())
         is_full = not room_of(self._producer)()
         if is_full and self._watch is None:
             self._watch = self._loop.create_task(self._until_room(), name="aiokprod-room")

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 from aiokprod.blocking.hand_over import HandOver
 from aiokprod.blocking.outcome import Forks
 from aiokprod.closing import tell_unclean
-from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError
+from aiokprod.errors import AiokprodError, ProducerClosedError, ProducerFailedError, advise
 from aiokprod.logs import StateLog
 from aiokprod.model import CloseReport
 from aiokprod.producer import Producer, untaken_of
@@ -45,7 +45,7 @@ class LoopThread:
         self._calls: dict[Future[Any], asyncio.Task[Any] | None] = {}
         self._is_over = False  # nothing is called on the loop any more
         self._is_closing = self._is_closed = False
-        self._make_error: Callable[[], AiokprodError] = _closed  # of what the loop no longer does
+        self._make_error: Callable[[], AiokprodError] = closed_error  # of what the loop no longer does
         self._report = CloseReport.empty()
         self._ended: Future[CloseReport] = Future()
         self._log = StateLog("producer", client_id=producer.config.client_id)
@@ -126,7 +126,7 @@ class LoopThread:
         )
 
     def _begin_close(self, timeout: float | None) -> None:
-        self.hand_over.refuse(_closed)
+        self.hand_over.refuse(closed_error)
         self.post(self._close_on_loop, timeout)
 
     # ------------------------------------------------------------------ the thread
@@ -135,7 +135,9 @@ class LoopThread:
         try:
             loop.run_until_complete(self.producer.start(self.producer.config.start_timeout))
             self.hand_over.count_in(untaken_of(self.producer))
-            atexit.register(self._at_exit)  # behind `aiokprod.unclosed`, which closes the producer then: called before it
+            atexit.register(
+                self._at_exit
+            )  # behind `aiokprod.unclosed`, which closes the producer then: called before it
             self.is_started = True
             self.started.set_result(None)
             loop.run_forever()
@@ -171,17 +173,20 @@ class LoopThread:
 
     def _end_call(self, future: Future[T], task: asyncio.Task[T]) -> None:
         self._calls.pop(future, None)
-        if task.cancelled():
+        error = None if task.cancelled() else task.exception()
+        if (
+            task.cancelled() or type(error) is ProducerClosedError
+        ):  # here it is closed for good, or its thread has ended
             future.set_exception(self._make_error())
-        elif (error := task.exception()) is not None:
+        elif error is not None:
             future.set_exception(error)
         else:
             future.set_result(task.result())
 
     def _close_on_loop(self, timeout: float | None, tells: bool = False) -> None:
-        self._is_closing = True
-        self.hand_over.refuse(_closed)
+        self.hand_over.refuse(closed_error)
         self._loop.create_task(self._close(timeout, tells), name="aiokprod-blocking-close")
+        self._is_closing = True
 
     async def _close(self, timeout: float | None, tells: bool) -> None:
         self.hand_over.drain_all()
@@ -227,8 +232,11 @@ class LoopThread:
             await self._loop.shutdown_default_executor()
 
 
-def _closed() -> AiokprodError:
-    return ProducerClosedError("the producer is closed: make another one")
+def closed_error() -> AiokprodError:
+    """Return the error of calls behind the close."""
+    error = ProducerClosedError("the producer is closed: make another one")
+    advise(error, "Send before close(); a closed producer of aiokprod.blocking cannot be opened again.")
+    return error
 
 
 def _failed(reason: str, cause: BaseException | None) -> AiokprodError:

@@ -19,11 +19,11 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Self, TypeAlias, TypeVar, Unpack
 
 from aiokprod import producer as asyncio_producer
-from aiokprod.blocking.loop_thread import LoopThread
+from aiokprod.blocking.loop_thread import LoopThread, closed_error
 from aiokprod.closing import tell_unclean
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
-from aiokprod.errors import AiokprodError, ConfigError, ProducerClosedError, RecordTypeError, SendReport, UsageError
+from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError, SendReport, UsageError
 from aiokprod.explanation import ProducerExplanation
 from aiokprod.logs import StateLog
 from aiokprod.model import CloseReport, Health
@@ -329,7 +329,7 @@ class Producer:
         """Return the thread, connected. Threads that come during a start wait for it, and share its error."""
         _check_caller(call)
         thread = self._thread
-        if thread is None or not thread.is_started:
+        if thread is None or not thread.is_started or self._is_closed:
             thread = self._started_thread()
         return thread
 
@@ -337,7 +337,7 @@ class Producer:
         with self._lock:
             thread = self._thread
             if self._is_closed:
-                raise ProducerClosedError("the producer is closed: make another one")
+                raise closed_error()
             if thread is None or (thread.started.done() and thread.started.exception() is not None):
                 thread = self._thread = LoopThread(self._producer)
                 self._finalizer = weakref.finalize(self, thread.drop)

@@ -52,6 +52,7 @@ EFFECTS: Final = (
 """What a fault may do: docs/faults_language.md."""
 API: Final = {
     "producer": ("aiokprod.Producer",),
+    "blocking": ("aiokprod.blocking.*",),
     "config": (
         "aiokprod.ProducerConfig",
         "aiokprod.OAuthToken",

@@ -1,4 +1,4 @@
-"""The parts that tests of the blocking producer share: a cluster, threads that are waited for, programs in a process of their own."""
+"""The parts that tests of the blocking producer share: a cluster, threads that are waited for, programs in processes."""
 
 from __future__ import annotations
 

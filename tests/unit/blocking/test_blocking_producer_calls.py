@@ -52,9 +52,10 @@ def test_send_raises_the_error_of_the_record() -> None:
         with pytest.raises(InvalidTopicError):
             producer.send("no topic", b"v")
         assert producer.send("t", b"v").offset == 0
-        cluster.hold("Produce")
+        held = cluster.hold("Produce")
         with pytest.raises(SendTimeoutError):
             producer.send("t", b"v", timeout=0.001)
+        cluster.release(held)
 
 
 def test_a_topic_that_is_missing_is_told_by_each_call() -> None:

@@ -115,10 +115,9 @@ def test_what_the_end_of_with_could_not_deliver_is_a_warning(caplog: pytest.LogC
 
 
 def test_an_exception_of_the_body_wins() -> None:
-    with cluster_of("t") as cluster, pytest.raises(KeyError):
-        with Producer(cluster.bootstrap_servers) as producer:
-            producer.submit("t", b"v")
-            raise KeyError
+    with cluster_of("t") as cluster, pytest.raises(KeyError), Producer(cluster.bootstrap_servers) as producer:
+        producer.submit("t", b"v")
+        raise KeyError
     assert values(cluster) == [b"v"]
 
 
@@ -215,7 +214,7 @@ def test_a_child_that_is_forked_by_a_thread_in_the_middle_of_calls_can_send() ->
     assert "lost" not in errors
 
 
-def test_a_child_of_multiprocessing_delivers_what_it_has_at_its_end() -> None:
+def test_a_child_of_multiprocessing_closes_its_own_and_leaves_that_of_its_parent_open() -> None:
     status, printed, _ = ended("""
         import multiprocessing
         producer = Producer(cluster.bootstrap_servers, linger_ms=60_000)
@@ -223,12 +222,14 @@ def test_a_child_of_multiprocessing_delivers_what_it_has_at_its_end() -> None:
         def work():
             for number in range(100):
                 producer.submit("t", b"%d" % number)
+            producer.close()
         child = multiprocessing.get_context("fork").Process(target=work)
         child.start(); child.join()
+        producer.send("t", b"parent")
         written()
         producer.close()
         """)
-    assert (status, printed) == (0, "written: 101\n")
+    assert (status, printed) == (0, "written: 102\n")
 
 
 # ---------------------------------------------------------------------- the end of the program

@@ -21,7 +21,7 @@ CALLER: ContextVar[str] = ContextVar("caller", default="no caller")
 
 
 def play(scenario: Scenario, **options: Any) -> None:
-    """Run a scenario on the loop of a producer in memory. Its calls of `put` stand for those of threads: no call waits for room."""
+    """Run a scenario on the loop of a producer in memory. Its calls of `put` stand for those of threads, and never wait."""
 
     async def whole() -> None:
         async with MemoryProducer(**{"max_block_ms": 0, **options}) as producer:
@@ -124,21 +124,23 @@ def test_a_loop_that_does_not_look_takes_no_more_than_so_many_records_and_bytes(
 def test_a_thread_waits_while_the_buffer_is_full_and_goes_on_when_there_is_room() -> None:
     async def scenario() -> None:
         small = {"buffer_memory": 3_000, "max_request_size": 2_000, "batch_size": 2_000}
-        async with MockCluster(brokers=1) as cluster:
-            async with Producer(cluster.bootstrap_servers, **small) as producer:  # type: ignore[arg-type]
-                hand_over = HandOver(asyncio.get_running_loop(), producer)
-                await producer.send("t", b"0")
-                held = cluster.hold("Produce")
-                waiting = in_thread(lambda: [put(hand_over, bytes(1_500)) for _ in range(5)])
-                while not producer.explain().waiting_records:
-                    await asyncio.sleep(0)
-                with pytest.raises(BufferFullError, match=r"buffer_memory is full: .* within 1e-09 s"):
-                    put(hand_over, b"v", timeout=1e-9)
-                assert not waiting.done()
-                cluster.release(held)
-                outcomes = await asyncio.wrap_future(waiting)
-                told = await asyncio.gather(*map(asyncio.wrap_future, outcomes))
-                assert [metadata.offset for metadata in told] == [1, 2, 3, 4, 5]
+        async with (
+            MockCluster(brokers=1) as cluster,
+            Producer(cluster.bootstrap_servers, **small) as producer,  # type: ignore[arg-type]
+        ):
+            hand_over = HandOver(asyncio.get_running_loop(), producer)
+            await producer.send("t", b"0")
+            held = cluster.hold("Produce")
+            waiting = in_thread(lambda: [put(hand_over, bytes(1_500)) for _ in range(5)])
+            while not producer.explain().waiting_records:
+                await asyncio.sleep(0)
+            with pytest.raises(BufferFullError, match=r"buffer_memory is full: .* within 1e-09 s"):
+                put(hand_over, b"v", timeout=1e-9)
+            assert not waiting.done()
+            cluster.release(held)
+            outcomes = await asyncio.wrap_future(waiting)
+            told = await asyncio.gather(*map(asyncio.wrap_future, outcomes))
+            assert [metadata.offset for metadata in told] == [1, 2, 3, 4, 5]
 
     asyncio.run(asyncio.wait_for(scenario(), LIMIT_S))
 

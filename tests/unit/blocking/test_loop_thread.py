@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,6 +41,10 @@ def test_a_call_runs_on_the_loop_behind_what_was_handed_over() -> None:
         assert outcome.result(0).offset == 0
 
 
+async def for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
 ENDINGS: dict[str, Callable[[LoopThread], object]] = {
     "sys.exit": lambda thread: thread.post(sys.exit, 3),
     "stop": lambda thread: thread.post(thread._loop.stop),
@@ -55,7 +58,7 @@ def test_a_loop_that_ends_tells_all_that_wait(way: str, caplog: pytest.LogCaptur
         held = cluster.hold("Produce")
         flying = put(thread, b"flying")
         wait_until(lambda: cluster.requests_seen("Produce") == 2)
-        waits = [thread.call(lambda: asyncio.sleep(LIMIT_S)), thread.call(lambda: asyncio.sleep(LIMIT_S))]
+        waits = [thread.call(for_ever), thread.call(for_ever)]
         ENDINGS[way](thread)
         error = flying.exception(LIMIT_S)
         assert isinstance(error, UndeliveredAtCloseError) and error.persistence is Persistence.POSSIBLY_PERSISTED
@@ -160,14 +163,13 @@ def test_a_call_that_is_cancelled_ends_on_the_loop() -> None:
 
         async def work() -> None:
             try:
-                await asyncio.sleep(LIMIT_S)
+                await for_ever()
             except asyncio.CancelledError:
                 ended.append("cancelled")
                 raise
 
-        began = time.monotonic()
         future = thread.call(work)
         thread.cancel(future)
         with pytest.raises(ProducerClosedError):
             future.result(LIMIT_S)
-        assert ended in ([], ["cancelled"]) and time.monotonic() - began < LIMIT_S
+        assert ended in ([], ["cancelled"])

@@ -9,6 +9,7 @@ from typing import Final
 LIMIT_S: Final = 120.0
 NOT_LOADED: Final = (
     "aiokprod.cli",
+    "aiokprod.blocking",
     "aiokprod.claims",
     "aiokprod.cluster.dialing.authentication",
     "aiokprod.cluster.dialing.sasl",

@@ -27,6 +27,7 @@ TIMERS: Final = frozenset({"_blocked", "_expiries", "_timeouts", "_wakes"})
 """Names of timer queues: `set` of one of them schedules."""
 
 EXCEPTIONS: Final = {
+    ("blocking/hand_over.py", "_take"): "the Outcome of a record that was sent; the call is about room for later ones",
     ("consuming/confluent_source.py", "_ask"): "a thread that is kept for the next call; it marks nothing as asked",
     (
         "pipeline/partition/outcomes.py",

@@ -37,6 +37,7 @@ MODULES = (
     "aiokprod.explanation",
     "aiokprod.claims",
     "aiokprod.audit",
+    "aiokprod.blocking",
     "aiokprod.compat.aiokafka",
     "aiokprod.config",
     "aiokprod.hooks",
