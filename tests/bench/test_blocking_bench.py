@@ -8,7 +8,7 @@ import pytest
 from aiokprod.testing import MockCluster
 
 
-@pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")  # of kafka-python, on Python 3.11
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python, on Python 3.11
 @pytest.mark.parametrize("client", blocking.CLIENTS)
 def test_each_client_sends_every_record(client: str) -> None:
     with MockCluster(brokers=1) as cluster:
