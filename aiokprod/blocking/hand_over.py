@@ -86,7 +86,9 @@ class HandOver:
         """
         outcome = Outcome()
         size_bytes = OVERHEAD_BYTES
-        if value is not None:
+        if type(value) is bytes:
+            size_bytes += len(value)
+        elif value is not None:
             value = frozen(value)
             size_bytes += len(value) if isinstance(value, bytes | str) else OVERHEAD_BYTES
         if key is not None:
@@ -101,7 +103,8 @@ class HandOver:
             }
         handed = (outcome, topic, value, key, options, copy_context() if self._keeps_context else None)
         with self._lock:
-            if self._is_full or self._is_long:
+            waiting = len(self._handed)
+            if self._is_full or waiting >= MOST_RECORDS or self._bytes >= self._most_bytes:
                 self._wait_for_room(topic, timeout)
             if self._refusal is not None:
                 raise self._refusal()
@@ -163,7 +166,7 @@ class HandOver:
         while left and (has_room is None or has_room()):
             outcome, topic, value, key, options, context = left.popleft()
             done.append(outcome)
-            if not outcome.set_running_or_notify_cancel():
+            if not outcome.is_taken():
                 continue
             try:
                 if context is not None:
@@ -199,11 +202,12 @@ class HandOver:
         outcome = self._outcomes.pop(delivery, None)
         if outcome is None:  # its callback was added in vain: see `_take`
             return
-        error = delivery.exception()
-        if error is None:
-            outcome.set_result(delivery.result())
+        try:
+            metadata = delivery.result()
+        except AiokprodError:
+            outcome.set_exception(delivery.exception())  # the same without a traceback
         else:
-            outcome.set_exception(error)
+            outcome.deliver(metadata)
 
     def fail(self, error: Callable[[], AiokprodError]) -> None:
         """Fail what has no outcome: the loop has ended. Called behind `refuse`."""

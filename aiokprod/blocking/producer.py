@@ -160,7 +160,8 @@ class Producer:
             UsageError: called where an event loop runs, which it would block: use `aiokprod.Producer` there.
             KeyboardInterrupt: stops waiting; the record is still sent, and the producer can be used.
         """
-        return self._put("send()", topic, value, key, partition, headers, timestamp_ms, timeout).result()
+        thread = self._at_work("send()")
+        return thread.hand_over.put(topic, value, key, partition, headers, timestamp_ms, timeout).result()
 
     def submit(
         self,
@@ -199,20 +200,8 @@ class Producer:
             ProducerClosedError, ProducerFailedError: the producer was closed, or its thread has ended.
             UsageError: called where an event loop runs, which it may block: use `aiokprod.Producer` there.
         """
-        return self._put("submit()", topic, value, key, partition, headers, timestamp_ms, timeout)
-
-    def _put(
-        self,
-        call: str,
-        topic: str,
-        value: object,
-        key: object,
-        partition: object,
-        headers: object,
-        timestamp_ms: object,
-        timeout: object,
-    ) -> Future[RecordMetadata]:
-        return self._at_work(call).hand_over.put(topic, value, key, partition, headers, timestamp_ms, timeout)
+        thread = self._at_work("submit()")
+        return thread.hand_over.put(topic, value, key, partition, headers, timestamp_ms, timeout)
 
     def send_many(self, topic: str, values: Iterable[Any], *, timeout: float | None = None) -> SendReport:
         """Send many records and wait for all of them. Back-pressure is built in.
@@ -327,7 +316,8 @@ class Producer:
 
     def _at_work(self, call: str) -> LoopThread:
         """Return the thread, connected. Threads that come during a start wait for it, and share its error."""
-        _check_caller(call)
+        if asyncio._get_running_loop() is not None:
+            _check_caller(call)
         thread = self._thread
         if thread is None or not thread.is_started or self._is_closed:
             thread = self._started_thread()
