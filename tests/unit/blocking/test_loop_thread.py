@@ -94,7 +94,7 @@ def test_a_record_is_settled_though_the_loop_cannot_run_to_its_end(monkeypatch: 
         assert thread.close(LIMIT_S).is_clean  # it was never told of the record
         monkeypatch.undo()
         with pytest.warns(ResourceWarning, match="was not closed before its event loop was"):
-            asyncio.run(thread.producer.close())  # type: ignore[arg-type]
+            asyncio.run(thread.producer.close())
 
 
 def test_a_start_that_fails_ends_the_thread() -> None:
@@ -134,7 +134,12 @@ def test_several_closes_get_one_report_within_the_earliest_bound() -> None:
 def test_a_close_behind_a_blocked_thread_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with begun() as (cluster, thread):
         blocked, free = threading.Event(), threading.Event()
-        thread.post(lambda: (blocked.set(), free.wait(LIMIT_S)))
+
+        def block() -> None:
+            blocked.set()
+            free.wait(LIMIT_S)
+
+        thread.post(block)
         assert blocked.wait(LIMIT_S)
         outcome = put(thread, b"v")
         monkeypatch.setattr(loop_thread, "GRACE_S", 0.0)
