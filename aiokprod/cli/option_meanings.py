@@ -9,7 +9,7 @@ MEANINGS: Final = {
     "bootstrap_servers": 'First addresses to connect to: "host:port,host:port" or a list. The default port is 9092; IPv6 addresses go in brackets. Any one of them is enough to learn of all brokers.',
     "client_id": "Name in the brokers' logs, quotas and metrics. Left out: aiokprod-1, aiokprod-2, ...",
     "acks": 'Replicas that must have a record before it counts as delivered: all in-sync replicas ("all", -1), the leader (1), none (0: no offsets). Left out: all.',
-    "enable_idempotence": "No duplicates, no gaps, order kept through retries. Left out: on, unless acks or retries rule it out.",
+    "enable_idempotence": "No duplicates, no gaps, order kept through retries. Left out: on, unless acks, retries or the requests in flight rule it out.",
     "transactional_id": "Name under which this producer writes in transactions (transactions.md). Each running instance has its own, and keeps it over restarts. Left out: no transactions.",
     "transaction_timeout_ms": "How long a transaction may be open before its coordinator aborts it. Brokers allow 900000 (transaction.max.timeout.ms).",
     "retries": "How often a batch is sent again after a retriable failure. Better left out, as delivery_timeout_ms bounds the time. 0 sends once and turns idempotence off.",

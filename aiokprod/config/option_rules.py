@@ -1,14 +1,15 @@
 """Rules for combinations of options. Pure: from the values, and which of them were given, to their meaning.
 
-No value is changed silently to make two options fit: the error names both, and the user decides. The exception is
-`delivery_timeout_ms`, which is derived if it is not given.
+What was given is never changed: if two given options conflict, the error names both, and the user decides. What was left out
+gives way to what was given (`fitted`), so that a config of another client is not refused for a default of ours.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any, Final, get_args
 
 from aiokprod.config.option_checks import shown
@@ -25,7 +26,9 @@ _BASE_AND_MOST = (
     ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
     ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
 )
-_PAIRS = (*_BASE_AND_MOST, ("batch_size", "max_request_size"), ("max_request_size", "buffer_memory"))
+_SIZES = ("batch_size", "max_request_size", "buffer_memory")
+_PAIRS = (*_BASE_AND_MOST, *combinations(_SIZES, 2))
+LEAST_REQUEST_TIMEOUT_MS: Final = 1
 _ONE_OF = (("ssl_cafile", "ssl_ca_pem"), ("ssl_certfile", "ssl_cert_pem"), ("ssl_keyfile", "ssl_key_pem"))
 _PASSWORD = ("sasl_username", "sasl_password")
 _PROVIDER = "sasl_oauth_token_provider"
@@ -46,7 +49,7 @@ def required_acks(acks: int | str | None) -> int:
 def why_not_idempotent(values: Mapping[str, Any]) -> str | None:
     """Return None if the producer is idempotent, else the option that prevents it ("" for `enable_idempotence=False`).
 
-    As in Java: acks or retries that rule idempotence out turn it off, unless it was requested.
+    As in Java: acks, retries or a number in flight that rule idempotence out turn it off, unless it was requested.
     """
     wanted = values["enable_idempotence"]
     if wanted is False:
@@ -61,12 +64,14 @@ def why_not_idempotent(values: Mapping[str, Any]) -> str | None:
             )
         return obstacle
     in_flight = values["max_in_flight_requests_per_connection"]
-    if in_flight > IDEMPOTENT_IN_FLIGHT:
+    if in_flight <= IDEMPOTENT_IN_FLIGHT:
+        return None
+    if wanted:
         raise ConfigError(
             f"max_in_flight_requests_per_connection is {in_flight}: with idempotence it is at most "
             f"{IDEMPOTENT_IN_FLIGHT}; set it so, or set enable_idempotence=False"
         )
-    return None
+    return f"max_in_flight_requests_per_connection={in_flight}"
 
 
 def _of_transactions(values: Mapping[str, Any]) -> Iterator[ConfigError]:
@@ -74,16 +79,18 @@ def _of_transactions(values: Mapping[str, Any]) -> Iterator[ConfigError]:
     if values["transactional_id"] is None:
         return
     acks = required_acks(values["acks"])
+    in_flight = values["max_in_flight_requests_per_connection"]
     obstacles = {
         f"acks={acks}": acks != -1,
         "enable_idempotence=False": values["enable_idempotence"] is False,
         "retries=0": values["retries"] == 0,
+        f"max_in_flight_requests_per_connection={in_flight}": in_flight > IDEMPOTENT_IN_FLIGHT,
     }
     for obstacle, is_there in obstacles.items():
         if is_there:
             yield ConfigError(
-                f"transactional_id and {obstacle} conflict: a transaction needs acks='all', idempotence and retries; leave"
-                " one of them out"
+                f"transactional_id and {obstacle} conflict: a transaction needs acks='all', idempotence, retries and at most"
+                f" {IDEMPOTENT_IN_FLIGHT} requests in flight; leave one of them out"
             )
 
 
@@ -101,18 +108,52 @@ def delivery_timeout_ms(values: Mapping[str, Any]) -> float:
     return given
 
 
-def _check_pair(smaller: str, larger: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def fitted(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with those that were left out fitted to those that were given. Never raises.
+
+    Where two given values conflict, nothing can be fitted to both: `conflicts` finds it.
+
+    Args:
+        values: of all options, also defaults.
+        given: of those that were given.
+    """
+    fit = dict(values)
+    for base, most in _BASE_AND_MOST:
+        _fit_ascending((base, most), fit, given)
+    _fit_ascending(_SIZES, fit, given)
+    _fit_timeouts(fit, given)
+    return fit
+
+
+def _fit_ascending(names: Sequence[str], fit: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Fit what was left out of options none of which may be above the next one."""
+    for number, name in enumerate(names):
+        if name not in given:
+            least = max((fit[each] for each in names[:number] if each in given), default=fit[name])
+            most = min((fit[each] for each in names[number:] if each in given), default=max(fit[name], least))
+            fit[name] = min(max(fit[name], least), most)
+
+
+def _fit_timeouts(fit: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Leave time for a request: shorten it and, if that is not enough, the linger; those of them that were left out."""
+    deadline = fit["delivery_timeout_ms"]
+    if deadline is None:
+        return
+    if "linger_ms" not in given:
+        request = fit["request_timeout_ms"] if "request_timeout_ms" in given else LEAST_REQUEST_TIMEOUT_MS
+        fit["linger_ms"] = max(0, min(fit["linger_ms"], deadline - request))
+    if "request_timeout_ms" not in given:
+        left = max(LEAST_REQUEST_TIMEOUT_MS, deadline - fit["linger_ms"])
+        fit["request_timeout_ms"] = min(fit["request_timeout_ms"], left)
+
+
+def _check_pair(smaller: str, larger: str, values: Mapping[str, Any]) -> None:
     """Check that a base is not above its maximum, or a part above the whole."""
     if values[smaller] > values[larger]:
-        raise _too_large(smaller, larger, values, given)
-
-
-def _too_large(smaller: str, larger: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> ConfigError:
-    defaults = {name: "" if name in given else ", the default" for name in (smaller, larger)}
-    return ConfigError(
-        f"{smaller} ({values[smaller]}{defaults[smaller]}) is above {larger} ({values[larger]}{defaults[larger]}): "
-        f"set {smaller} to at most {values[larger]}, or {larger} to at least {values[smaller]}"
-    )
+        raise ConfigError(
+            f"{smaller} ({values[smaller]}) is above {larger} ({values[larger]}): "
+            f"set {smaller} to at most {values[larger]}, or {larger} to at least {values[smaller]}"
+        )
 
 
 def check_compression(values: Mapping[str, Any]) -> None:
@@ -209,16 +250,17 @@ def _of_context(context: ssl.SSLContext, used: list[str], given: Mapping[str, An
 
 
 def conflicts(values: Mapping[str, Any], given: Mapping[str, Any]) -> list[ConfigError]:
-    """Return all conflicts; a config raises the first.
+    """Return all conflicts between options that were given; a config raises the first.
 
     Args:
         values: of all options, also defaults.
         given: of those that were given.
     """
+    values = fitted(values, given)
     rules: list[Callable[[], object]] = [
         partial(why_not_idempotent, values),
         partial(delivery_timeout_ms, values),
-        *(partial(_check_pair, *pair, values, given) for pair in _PAIRS),
+        *(partial(_check_pair, *pair, values) for pair in _PAIRS if given.keys() >= {*pair}),
         partial(check_compression, values),
     ]
     found = list(_of_transactions(values))

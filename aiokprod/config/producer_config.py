@@ -257,6 +257,7 @@ class ProducerConfig:
         values = {item.name: given.get(item.name, item.default) for item in fields(self)}
         for conflict in option_rules.conflicts(values, given):
             raise conflict  # the first of them
+        values = option_rules.fitted(values, given)
         why_not = option_rules.why_not_idempotent(values)
         values["delivery_timeout_ms"] = option_rules.delivery_timeout_ms(values)
         values["acks"] = option_rules.required_acks(values["acks"])
@@ -295,8 +296,12 @@ class ProducerConfig:
         return given
 
     def _tell_idempotence(self) -> None:
-        if self.__dict__["_why_not_idempotent"]:
-            _log.info("idempotence is off because %s was asked for", self.__dict__["_why_not_idempotent"])
+        why_not: str | None = self.__dict__["_why_not_idempotent"]
+        if not why_not:
+            return
+        # Fewer acks say what they cost; that more requests in flight cost it, few know.
+        tell = _log.warning if why_not.startswith("max_in_flight") else _log.info
+        tell("idempotence is off because %s was asked for", why_not)
 
     # ------------------------------------------------------------------ reading
     @property
@@ -333,11 +338,17 @@ class ProducerConfig:
         return servers
 
     def explain(self) -> list[str]:
-        """Return a line for each option: its value, and whether it was given or is the default; secrets stay hidden."""
-        given = self._given()
-        return [
-            f"{name} = {value} ({'given' if name in given else 'default'})" for name, value in self._shown().items()
-        ]
+        """Return a line for each option: its value, and whether it was given or is the default; secrets stay hidden.
+
+        A default that gave way to an option that was given is called derived.
+        """
+        return [f"{name} = {value} ({self._origin_of(name)})" for name, value in self._shown().items()]
+
+    def _origin_of(self, name: str) -> str:
+        if name in self._given():
+            return "given"
+        default = type(self).__dataclass_fields__[name].default
+        return "default" if default is None or getattr(self, name) == default else "derived from other options"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._shown().items())})"

@@ -199,7 +199,10 @@ def test_a_mapping_is_a_mapping(mapping: Any) -> None:
         ({"enable.idempotence": "maybe"}, ("enable.idempotence", "'maybe'", "true, yes, on, 1")),
         ({"queue.buffering.max.ms": "inf"}, ("linger_ms was given as queue.buffering.max.ms",)),
         ({"message.timeout.ms": 0}, ("delivery_timeout_ms was given as message.timeout.ms",)),
-        ({"max.in.flight": 6}, ("max_in_flight_requests_per_connection was given as max.in.flight",)),
+        (
+            {"max.in.flight": 6, "enable.idempotence": True},
+            ("max_in_flight_requests_per_connection was given as max.in.flight",),
+        ),
         ({"queue.buffering.max.kbytes": "much"}, ("queue.buffering.max.kbytes", "'much'")),
         ({"queue.buffering.max.kbytes": 1.5}, ("buffer_memory was given as queue.buffering.max.kbytes",)),
         ({"sasl.password": "canary"}, ("sasl_password was given as sasl.password",)),

@@ -106,10 +106,17 @@ def test_what_the_pipeline_reads_is_in_its_own_units() -> None:
     assert (one.required_acks, one.delivery_timeout) == (-1, 45.5)
 
 
-def test_idempotence_allows_five_requests_in_flight() -> None:
-    with pytest.raises(ConfigError, match="max_in_flight"):
-        config(max_in_flight_requests_per_connection=6)
+def test_more_than_five_requests_in_flight_turn_idempotence_off_unless_it_was_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert not config(max_in_flight_requests_per_connection=6).idempotent
+    (line,) = caplog.records
+    assert (line.levelname, "max_in_flight_requests_per_connection=6" in line.getMessage()) == ("WARNING", True)
+    assert config(max_in_flight_requests_per_connection=5).idempotent
     assert config(max_in_flight_requests_per_connection=6, enable_idempotence=False)
+    for options in ({"enable_idempotence": True}, {"transactional_id": "t"}):
+        with pytest.raises(ConfigError, match="max_in_flight"):
+            config(max_in_flight_requests_per_connection=6, **options)
 
 
 def test_a_delivery_timeout_left_out_gives_way_to_the_request_timeout() -> None:
@@ -119,6 +126,29 @@ def test_a_delivery_timeout_left_out_gives_way_to_the_request_timeout() -> None:
 def test_a_delivery_timeout_that_was_given_must_leave_time_for_a_request() -> None:
     with pytest.raises(ConfigError, match="delivery_timeout_ms"):
         config(request_timeout_ms=200_000, delivery_timeout_ms=120_000)
+    with pytest.raises(ConfigError, match="delivery_timeout_ms"):
+        config(linger_ms=1_000, delivery_timeout_ms=1_000)
+    assert config(request_timeout_ms=1_000, delivery_timeout_ms=1_000, linger_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "linger", "request_timeout"),
+    [
+        ({"delivery_timeout_ms": 10_000}, 5, 9_995),
+        ({"delivery_timeout_ms": 10_000, "linger_ms": 9_000}, 9_000, 1_000),
+        ({"delivery_timeout_ms": 10_000, "request_timeout_ms": 9_998}, 2, 9_998),
+        ({"delivery_timeout_ms": 10_000, "request_timeout_ms": 10_000}, 0, 10_000),
+        ({"delivery_timeout_ms": 4}, 3, 1),
+        ({"delivery_timeout_ms": 1}, 0, 1),
+        ({"delivery_timeout_ms": 40_000}, 5, 30_000),
+    ],
+)
+def test_timeouts_left_out_give_way_to_a_delivery_timeout(
+    options: dict[str, Any], linger: float, request_timeout: float
+) -> None:
+    one = config(**options)
+    assert (one.linger_ms, one.request_timeout_ms) == (linger, request_timeout)
+    assert one.delivery_timeout_ms == options["delivery_timeout_ms"]
 
 
 def test_a_timeout_raised_by_rule_is_derived_again_by_replace() -> None:
@@ -131,18 +161,38 @@ def test_sizes_that_were_given_must_fit_into_each_other() -> None:
     with pytest.raises(ConfigError, match="max_request_size"):
         config(max_request_size=2_000, buffer_memory=1_000)
 
+    with pytest.raises(ConfigError, match=r"batch_size \(2000\) is above buffer_memory \(1000\)"):
+        config(batch_size=2_000, buffer_memory=1_000)
 
-def test_a_size_left_out_does_not_shrink_in_silence() -> None:
-    for options, names in (
-        ({"buffer_memory": 50_000}, ("buffer_memory (50000)", "max_request_size (1048576, the default)")),
-        ({"max_request_size": 50_000}, ("max_request_size (50000)", "batch_size (65536, the default)")),
-        ({"buffer_memory": 50_000, "max_request_size": 20_000}, ("batch_size (65536", "max_request_size (20000)")),
-    ):
-        with pytest.raises(ConfigError) as raised:
-            config(**options)
-        for name in names:
-            assert name in str(raised.value)
-    assert config(buffer_memory=50_000, max_request_size=20_000, batch_size=20_000).batch_size == 20_000
+
+@pytest.mark.parametrize(
+    ("options", "batch", "most", "memory"),
+    [
+        ({"max_request_size": 50_000}, 50_000, 50_000, 33_554_432),
+        ({"max_request_size": 100_000_000}, 65_536, 100_000_000, 100_000_000),
+        ({"buffer_memory": 500_000}, 65_536, 500_000, 500_000),
+        ({"buffer_memory": 50_000}, 50_000, 50_000, 50_000),
+        ({"buffer_memory": 50_000, "max_request_size": 20_000}, 20_000, 20_000, 50_000),
+        ({"batch_size": 2_000_000}, 2_000_000, 2_000_000, 33_554_432),
+        ({"batch_size": 50_000_000}, 50_000_000, 50_000_000, 50_000_000),
+        ({"batch_size": 2_000_000, "buffer_memory": 3_000_000}, 2_000_000, 2_000_000, 3_000_000),
+        ({"batch_size": 20_000, "buffer_memory": 30_000}, 20_000, 30_000, 30_000),
+        ({}, 65_536, 1_048_576, 33_554_432),
+    ],
+)
+def test_sizes_left_out_give_way_to_those_that_were_given(
+    options: dict[str, Any], batch: int, most: int, memory: int
+) -> None:
+    one = config(**options)
+    assert (one.batch_size, one.max_request_size, one.buffer_memory) == (batch, most, memory)
+
+
+def test_what_gave_way_is_fitted_again_by_replace_and_explained() -> None:
+    one = config(max_request_size=50_000)
+    assert "batch_size = 50000 (derived from other options)" in one.explain()
+    assert "buffer_memory = 33554432 (default)" in one.explain()
+    assert one.replace(max_request_size=60_000).batch_size == 60_000
+    assert one.replace(max_request_size=1_048_576).batch_size == 65_536
 
 
 @pytest.mark.parametrize(
@@ -153,12 +203,13 @@ def test_a_size_left_out_does_not_shrink_in_silence() -> None:
         ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
     ],
 )
-def test_a_base_above_its_maximum_is_refused_and_raises_nothing(base: str, most: str) -> None:
-    for options in ({base: 90_000}, {base: 90_000, most: 80_000}, {most: 1}):
-        with pytest.raises(ConfigError) as raised:
-            config(**options)
-        assert f"{base} (" in str(raised.value)
-        assert f"{most} (" in str(raised.value)
+def test_a_base_above_its_maximum_is_refused_if_both_were_given(base: str, most: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        config(**{base: 90_000, most: 80_000})
+    assert f"{base} (90000)" in str(raised.value)
+    assert f"{most} (80000)" in str(raised.value)
+    assert getattr(config(**{base: 90_000}), most) == 90_000
+    assert getattr(config(**{most: 1}), base) == 1
     assert getattr(config(**{base: 90_000, most: 90_000}), most) == 90_000
 
 
