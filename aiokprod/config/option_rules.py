@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 from aiokprod.config.option_checks import shown
 from aiokprod.config.options import MechanismName
+from aiokprod.config.servers import protocols_in
 from aiokprod.errors import ConfigError
 
 LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}  # KIP-390
@@ -122,6 +123,9 @@ def fitted(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
         _fit_ascending((base, most), fit, given)
     _fit_ascending(_SIZES, fit, given)
     _fit_timeouts(fit, given)
+    named = protocols_in(fit["bootstrap_servers"])
+    if named and "security_protocol" not in given:
+        fit["security_protocol"] = named[0]
     return fit
 
 
@@ -170,6 +174,20 @@ def check_compression(values: Mapping[str, Any]) -> None:
     if not low <= level <= high:
         raise ConfigError(
             f"compression_level is {level}: for compression_type {codec!r} it must be from {low} to {high}"
+        )
+
+
+def _of_servers(values: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Yield why the protocols that addresses begin with are not that of the producer, which has one for all."""
+    named, protocol = protocols_in(values["bootstrap_servers"]), values["security_protocol"]
+    if len(named) > 1:
+        yield ConfigError(
+            f"bootstrap_servers begin with {' and '.join(f'{each}://' for each in named)}: a producer has one"
+            " security_protocol for all brokers, so give servers of one listener"
+        )
+    elif named and named[0] != protocol:
+        yield ConfigError(
+            f"bootstrap_servers begin with {named[0]}:// and security_protocol is {protocol}: give one of them, or the same"
         )
 
 
@@ -263,7 +281,7 @@ def conflicts(values: Mapping[str, Any], given: Mapping[str, Any]) -> list[Confi
         *(partial(_check_pair, *pair, values) for pair in _PAIRS if given.keys() >= {*pair}),
         partial(check_compression, values),
     ]
-    found = list(_of_transactions(values))
+    found = [*_of_servers(values), *_of_transactions(values)]
     for rule in rules:
         try:
             rule()

@@ -1,7 +1,7 @@
-"""Bootstrap addresses: "host:port, host:port", a list of them, IPv6 in brackets. Pure.
+"""Bootstrap addresses: "host:port, host:port", a list of them, IPv6 in brackets; each may begin with its protocol. Pure.
 
-Java and librdkafka accept "SSL://host:port" and ignore the scheme or compare it. Here it is refused: if the scheme says one
-thing and `security_protocol` another, a password could be sent unencrypted.
+Java and librdkafka accept "SSL://host:port" and ignore the protocol or compare it. Here it is as good as `security_protocol`:
+if the two said different things, and one of them won, a password could be sent unencrypted (`option_rules` refuses that).
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from ipaddress import IPv6Address
+from typing import Any, get_args
 
-from aiokprod.config.option_checks import shown
+from aiokprod.config.option_checks import TLS_NAMES, shown
+from aiokprod.config.options import ProtocolName
 from aiokprod.errors import ConfigError
 
 DEFAULT_PORT = 9092
+PROTOCOLS: tuple[str, ...] = get_args(ProtocolName)
 _SCHEME = re.compile(r"([^:/]*)://(.*)", re.DOTALL)
 _BRACKETS = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
 _SEPARATED = re.compile(r"[^\s;][\s;]+[^\s;]")  # two addresses separated by something other than a comma
@@ -28,15 +31,26 @@ def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     Raises:
         ConfigError: one of them is not an address, or there is none.
     """
-    parts = servers.split(",") if isinstance(servers, str) else [part for item in servers for part in item.split(",")]
     found: dict[tuple[object, int], tuple[str, int]] = {}
-    for part in (part.strip() for part in parts):
-        if part:
-            host, port = _parse(part)
-            found.setdefault((same_host(host), port), (host, port))
+    for part in _parts(servers):
+        host, port = _parse(part)
+        found.setdefault((same_host(host), port), (host, port))
     if not found:
         raise ConfigError("bootstrap_servers is empty: give at least one host:port")
     return tuple(found.values())
+
+
+def protocols_in(servers: Any) -> list[str]:
+    """Return the security protocols that addresses begin with, in their order; what is no address has none."""
+    if not isinstance(servers, str | Sequence):
+        return []
+    schemes = (_SCHEME.fullmatch(part) for part in _parts(servers))
+    return list(dict.fromkeys(each[1].upper() for each in schemes if each and each[1].upper() in PROTOCOLS))
+
+
+def _parts(servers: str | Sequence[str]) -> list[str]:
+    parts = servers.split(",") if isinstance(servers, str) else [part for item in servers for part in item.split(",")]
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _parse(text: str) -> tuple[str, int]:
@@ -49,10 +63,7 @@ def _parse(text: str) -> tuple[str, int]:
         raise ConfigError(f"bootstrap_servers: {shown(text)} is not one host:port: a comma separates addresses")
     scheme = _SCHEME.fullmatch(text)
     if scheme is not None:
-        raise ConfigError(
-            f"bootstrap_servers: {shown(text)} begins with {scheme[1]}://, but an address has no scheme: "
-            f"write {shown(scheme[2].rstrip('/'))}, and set security_protocol for TLS or SASL"
-        )
+        text = _without_protocol(scheme[1], scheme[2], text)
     if text.startswith("[") or text.count(":") > 1:
         return _parse_ipv6(text)
     host, colon, port = text.partition(":")
@@ -60,6 +71,17 @@ def _parse(text: str) -> tuple[str, int]:
     if not all(_LABEL.fullmatch(label) for label in labels):
         raise ConfigError(f"bootstrap_servers: {shown(text)} is not host:port: {shown(host)} is not a host name")
     return host, _port(port, text) if colon else DEFAULT_PORT
+
+
+def _without_protocol(scheme: str, address: str, text: str) -> str:
+    if scheme.upper() in PROTOCOLS:
+        return address
+    name = TLS_NAMES.get(scheme.upper())
+    meant = f"Kafka calls it {name}" if name else f"an address begins with {', '.join(PROTOCOLS)} or none of them"
+    raise ConfigError(
+        f"bootstrap_servers: {shown(text)} begins with {scheme}://, which is no security protocol ({meant}): "
+        f"write {shown(address.rstrip('/'))}, and set security_protocol for TLS or SASL"
+    )
 
 
 def _parse_ipv6(text: str) -> tuple[str, int]:

@@ -227,7 +227,7 @@ TLS = ("-X", "security.protocol=SSL")
         (("-X", "ssl.cafile="), "tls-files", "ssl.cafile=PATH"),
         (("-X", "linger.ms=abc"), "option", "linger.ms=...  (see: aiokprod config explain linger_ms)"),
         (("-X", "queue.buffering.max.ms=-1"), "option", "queue.buffering.max.ms=...  (see: aiokprod config explain li"),
-        (("-X", "batch.size=5000000"), "option", "batch.size=1048576"),
+        (("-X", "batch.size=5000000", "-X", "max.request.size=1048576"), "option", "batch.size=1048576"),
         (("-X", "foo=1"), "unknown-option", "delete foo"),
         (("-X", "foo"), "option", "-X NAME=VALUE"),
         (("-X", "sasl.jaas.config=x"), "option", "sasl.jaas.config=..."),

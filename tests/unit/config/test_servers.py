@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aiokprod.config.servers import parse_servers
+from aiokprod.config import ProducerConfig
+from aiokprod.config.servers import parse_servers, protocols_in
 from aiokprod.errors import ConfigError
 
 
@@ -44,8 +45,8 @@ def test_one_server_spelt_in_two_ways_is_one(servers: str, addresses: list[tuple
     assert list(parse_servers(servers)) == addresses
 
 
-@pytest.mark.parametrize("scheme", ["kafka", "PLAINTEXT", "SSL", "SASL_SSL", "tcp", "http", "kafka+ssl"])
-def test_a_scheme_is_refused_with_the_way_to_write_it(scheme: str) -> None:
+@pytest.mark.parametrize("scheme", ["kafka", "tcp", "http", "kafka+ssl", "INTERNAL", "TLS", "SASL"])
+def test_a_scheme_that_is_no_protocol_is_refused_with_the_way_to_write_it(scheme: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_servers(f"{scheme}://broker:9092")
     assert "bootstrap_servers" in str(raised.value)
@@ -127,3 +128,60 @@ def test_it_is_told_that_a_comma_separates_addresses(servers: str) -> None:
 def test_what_is_advised_in_place_of_an_url_is_an_address() -> None:
     with pytest.raises(ConfigError, match=r"write 'broker:9092', and"):
         parse_servers("http://broker:9092/")
+
+
+PROTOCOLS = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+LOGIN: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "me", "sasl_password": "canary"}
+
+
+@pytest.mark.parametrize("scheme", [*PROTOCOLS, *(each.lower() for each in PROTOCOLS)])
+def test_an_address_may_begin_with_its_protocol(scheme: str) -> None:
+    servers = f"{scheme}://broker:9093, {scheme}://[::1]:1,{scheme}://b"
+    assert list(parse_servers(servers)) == [("broker", 9093), ("::1", 1), ("b", 9092)]
+    assert protocols_in(servers) == protocols_in(servers.split(",")) == [scheme.upper()]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_protocol_in_the_servers_is_the_security_protocol_that_was_left_out(protocol: Any) -> None:
+    login = LOGIN if protocol.startswith("SASL_") else {}
+    for servers in (f"{protocol}://a:1", f"{protocol.lower()}://a:1,{protocol}://b:1", ["c:1", f"{protocol}://a:1"]):
+        config = ProducerConfig.of(bootstrap_servers=servers, **login)
+        assert config.security_protocol == protocol
+        assert config.bootstrap_addresses == tuple(parse_servers(servers))
+        same = ProducerConfig.of(bootstrap_servers=servers, security_protocol=protocol, **login)
+        assert same == config
+    assert (
+        ProducerConfig.of(bootstrap_servers="SSL://a:1").replace(bootstrap_servers="a:1").security_protocol
+        == "PLAINTEXT"
+    )
+
+
+def test_a_protocol_in_the_servers_that_needs_a_login_says_so() -> None:
+    with pytest.raises(ConfigError, match="security_protocol is SASL_SSL and sasl_mechanism is missing"):
+        ProducerConfig(bootstrap_servers="SASL_SSL://a:1")
+
+
+@pytest.mark.parametrize(
+    ("servers", "protocol"),
+    [("SSL://a:1", "PLAINTEXT"), ("PLAINTEXT://a:1", "SSL"), (["SSL://a:1", "b:1"], "SASL_SSL")],
+)
+def test_a_protocol_in_the_servers_and_another_security_protocol_are_refused(servers: Any, protocol: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"begin with \w+:// and security_protocol is {protocol}: give one of them"):
+        ProducerConfig.of(
+            bootstrap_servers=servers, security_protocol=protocol, **(LOGIN if "SASL" in protocol else {})
+        )
+
+
+def test_servers_of_two_protocols_are_refused() -> None:
+    given: list[dict[str, Any]] = [{}, {"security_protocol": "SSL"}]
+    for options in given:
+        with pytest.raises(ConfigError, match="begin with SSL:// and PLAINTEXT://: a producer has one"):
+            ProducerConfig.of(bootstrap_servers="SSL://a:1,PLAINTEXT://b:1", **options)
+
+
+def test_the_name_of_a_listener_is_no_protocol() -> None:
+    with pytest.raises(ConfigError, match=r"begins with INTERNAL://, which is no security protocol .* write 'a:1'"):
+        ProducerConfig(bootstrap_servers="INTERNAL://a:1", security_protocol="SSL")
+    with pytest.raises(ConfigError, match="Kafka calls it SASL_SSL"):
+        ProducerConfig(bootstrap_servers="SASL_TLS://a:1")
+    assert protocols_in(5) == protocols_in("INTERNAL://a:1") == []
