@@ -15,8 +15,6 @@ from aiokprod.compat.aiokafka.theirs import LEFT_OUT, DefaultPartitioner
 from aiokprod.config import ProducerOptions
 from aiokprod.errors import ConfigError
 
-DEFAULT_BUFFER_BYTES: Final = 33_554_432
-LONGEST_DEFAULT_BACKOFF_MS: Final = 1_000
 NEVER: Final = -1
 
 
@@ -70,11 +68,9 @@ def producer_options(given: Given) -> ProducerOptions:
         "close_timeout_ms": NEVER,  # `stop` waits for each record, which its deadline bounds
         "batch_size": min(given.max_batch_size, given.max_request_size),
         "max_request_size": given.max_request_size,
-        "buffer_memory": max(DEFAULT_BUFFER_BYTES, given.max_request_size),
         "max_waiting_bytes": 0,  # `send` waits for room itself, as aiokafka's does
         "linger_ms": given.linger_ms,
         "retry_backoff_ms": given.retry_backoff_ms,
-        "retry_backoff_max_ms": max(given.retry_backoff_ms, LONGEST_DEFAULT_BACKOFF_MS),
         "connections_max_idle_ms": NEVER if given.connections_max_idle_ms is None else given.connections_max_idle_ms,
         "partitioner": _partitioner(given.partitioner),
         "security_protocol": given.security_protocol,  # type: ignore[typeddict-item] # the config checks it
