@@ -193,9 +193,11 @@ def head_of(table: str) -> list[str]:
 @pytest.mark.parametrize(
     "pairs",
     [
-        ("acks=1", "transactional.id=a"), ("batch.size=9", "max.request.size=8"), ("max.request.size=99999999", "buffer.memory=9999"),
+        ("acks=1", "transactional.id=a"), ("batch.size=9", "max.request.size=8"),
+        ("max.request.size=99999999", "buffer.memory=9999"),
         ("security.protocol=SASL_SSL",), ("ssl.cafile=/a", "ssl.certfile=/b"), ("ssl.key.password=a", "security.protocol=SSL"),
-        ("delivery.timeout.ms=1", "linger.ms=5"), ("compression.type=gzip", "compression.gzip.level=77"), ("max.in.flight=9", "enable.idempotence=1"),
+        ("delivery.timeout.ms=1", "linger.ms=5"), ("compression.type=gzip", "compression.gzip.level=77"),
+        ("max.in.flight=9", "enable.idempotence=1"),
         ("sasl.mechanism=XY", "retries=0", "enable.idempotence=true"), ("bootstrap.servers=a:1", "sasl.username=b"),
     ],
 )  # fmt: skip
