@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from ipaddress import IPv6Address
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from aiokprod.config.option_checks import TLS_NAMES, shown
 from aiokprod.config.options import ProtocolName
@@ -42,9 +42,13 @@ def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
 
 def protocols_in(servers: Any) -> list[str]:
     """Return the security protocols that addresses begin with, in their order; what is no address has none."""
-    if not isinstance(servers, str | Sequence):
+    if isinstance(servers, str):
+        texts = [servers]
+    elif isinstance(servers, Sequence):
+        texts = [each for each in cast("Sequence[object]", servers) if isinstance(each, str)]
+    else:
         return []
-    schemes = (_SCHEME.fullmatch(part) for part in _parts(servers))
+    schemes = (_SCHEME.fullmatch(part) for part in _parts(texts))
     return list(dict.fromkeys(each[1].upper() for each in schemes if each and each[1].upper() in PROTOCOLS))
 
 
