@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import assert_type
 
 from aiokprod import (
+    CloseReport,
     Delivery,
     Explanation,
     GroupMetadata,
@@ -18,8 +20,10 @@ from aiokprod import (
     ProducerExplanation,
     Record,
     RecordMetadata,
+    SendReport,
     Transaction,
     TransactionOutcome,
+    blocking,
     end_transaction,
 )
 from aiokprod.explanation import Event, Place, WaitsFor
@@ -131,6 +135,18 @@ def options() -> None:
     Producer("localhost:9092", sasl_oauth_token_provider=OfAiokafka())
     Producer("localhost:9092", sasl_oauth_token_provider=lambda: "token")
     Producer({"linger.ms": "5", "bootstrap.servers": "localhost:9092"})
+
+
+def without_asyncio() -> None:
+    """Use the blocking producer: calls return outcomes, and nothing is awaited."""
+    with blocking.Producer("localhost:9092", linger_ms=5, acks="all") as producer:
+        assert_type(producer.send("orders", b"value", key=b"key", headers={"source": b"lab"}), RecordMetadata)
+        assert_type(producer.submit("orders", b"value", timeout=5), Future[RecordMetadata])
+        assert_type(producer.send_many("orders", (b"%d" % number for number in range(3))), SendReport)
+        assert_type(producer.partitions_for("orders"), list[int])
+        producer.flush(timeout=5)
+        assert_type(producer.close(), CloseReport)
+    blocking.Producer("localhost:9092", lingr_ms=5)  # type: ignore[call-arg]
 
 
 def wrong_options(some_text: str) -> None:
