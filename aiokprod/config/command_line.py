@@ -102,7 +102,7 @@ def _of_text(error: ConfigError) -> ConfigError:
     return error if message == error.message else ConfigError(message)
 
 
-_AS_TEXT: Final = re.compile(r"set (?:ssl_|buffer_memory|batch_size)|in ssl_")
+_AS_TEXT: Final = re.compile(r"(?:set|in) ssl_")
 """an advice that names another option, whose value is a text; any other one is for programs"""
 
 
@@ -270,6 +270,7 @@ def problems_of(settings: Sequence[Setting]) -> list[Problem]:
         reading.take_level()
     except ConfigError as error:
         problems.append(Problem(None, error))
+    reading.leave_out_mechanism({})
     wrong = {each.setting.option for each in problems if each.setting}
     if not any(each.option == "bootstrap_servers" for each in chosen) and "" not in wrong:
         problems.append(Problem(None, ConfigError(_NO_SERVER)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 from aiokprod.config.foreign_names import (
     CODEC_LEVELS,
+    DEFAULT_PARTITIONERS,
     JAAS,
+    OTHERS_MECHANISMS,
     PARTITIONER_NAMES,
     RENAMED,
     Absent,
@@ -18,8 +21,9 @@ from aiokprod.config.foreign_names import (
     refused,
 )
 from aiokprod.config.jaas import credentials
-from aiokprod.config.option_checks import shown
+from aiokprod.config.option_checks import MAX_INT, shown
 from aiokprod.config.option_texts import named_as_written, typed
+from aiokprod.config.servers import protocols_in
 from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 from aiokprod.logs import GuardedLogger
@@ -53,7 +57,8 @@ def build(
     if wrong:
         raise _all_of(wrong)
     reading.take_level()
-    reading.tell_others()
+    reading.leave_out_mechanism(options)
+    reading.tell_ignored()
     try:
         built = of(**{**reading.values, **options})
     except ConfigError as error:
@@ -93,21 +98,25 @@ class Reading:
         self.written: dict[str, str] = {}
         self._kinds = kinds
         self._levels: dict[str, tuple[str, Any]] = {}
-        self._others: dict[str, list[str]] = {}
+        self._ignored: dict[str, list[str]] = {}
 
     def take(self, name: str, value: Any) -> None:
-        """Read one option. None means "not set", as in other clients."""
+        """Read one option. None means "not set", as in other clients, and so does a bare object, aiokafka's mark for it."""
+        if type(value) is object:
+            value = None
         ours = RENAMED.get(dotted(name), name.replace(".", "_"))
         # Java's key.serializer is a class, aiokprod's key_serializer an object: here the dot makes a difference.
         absent = None if name in self._kinds else (refused(name) or ignored(name))
         if absent is not None:
             if not is_settled(absent, value):
-                _do_without(name, absent.advice, is_error=refused(name) is not None)
+                if refused(name) is not None:
+                    raise ConfigError(f"option {name!r} has no meaning here: {absent.advice}")
+                self._ignored.setdefault(absent.advice, []).append(name)
             return
         whose = None if name in self._kinds else of_others(name)
         if whose is not None:
-            if value is not None:
-                self._others.setdefault(whose, []).append(name)
+            if value not in (None, ""):
+                self._ignored.setdefault(f"options of {whose}", []).append(name)
             return
         if dotted(name) == JAAS:
             self._take_jaas(name, value)
@@ -129,11 +138,26 @@ class Reading:
         if level is not None and (name, level) != ("compression.gzip.level", -1):  # -1: zlib's default
             self._set("compression_level", level, name)
 
-    def tell_others(self) -> None:
-        """Log one warning for all options of consumers and other programs: template files are full of them."""
-        for whose, names in self._others.items():
-            listed = ", ".join(shown(name) for name in names)
-            _log.warning("%s: ignored, as a producer has no such options; they are options of %s", listed, whose)
+    def leave_out_mechanism(self, options: Mapping[str, Any]) -> None:
+        """Leave out a mechanism that is the default of another client, and that nothing uses.
+
+        Args:
+            options: take precedence over what was read.
+        """
+        values = {**self.values, **options}
+        named = protocols_in(values.get("bootstrap_servers"))
+        protocol = values.get("security_protocol") or (named[0] if named else "")
+        login = ("sasl_username", "sasl_password", "sasl_oauth_token_provider")
+        if str(protocol).startswith("SASL_") or any(values.get(each) is not None for each in login):
+            return
+        if self.values.get("sasl_mechanism") in OTHERS_MECHANISMS:
+            del self.values["sasl_mechanism"]
+
+    def tell_ignored(self) -> None:
+        """Log one warning for all options without a meaning here: files of other clients are full of them."""
+        told = [f"{', '.join(shown(name) for name in names)} ({why})" for why, names in self._ignored.items()]
+        if told:
+            _log.warning("options are ignored, as they have no meaning for a producer here: %s", "; ".join(told))
 
     def _take_jaas(self, name: str, value: Any) -> None:
         if value is None or not str(value).strip():
@@ -180,15 +204,19 @@ def _meant(name: str, ours: str, value: Any) -> Any:
             return None if value == "inherit" else value
         case "compression.level":
             return None if value == -1 else value  # librdkafka: the codec's default
+        case "message.timeout.ms":
+            return MAX_INT if value == 0 else value  # librdkafka: no bound
+        case "retries":
+            return MAX_INT if value == inf else value  # kafka-python
+        case "metadata.recovery.strategy":
+            return value.lower() if isinstance(value, str) else value  # Java: in any case
         case "connections.max.idle.ms":
             return -1 if value == 0 else value  # librdkafka: never
         case plain if plain in _SYSTEM_BUFFER:
             return None if value in (-1, 0) else value  # Java's and librdkafka's "as the system has it"
         case _:
             pass
-    if ours == "partitioner" and isinstance(value, str):
-        return PARTITIONER_NAMES.get(value, value)
-    return value
+    return _partitioner(value) if ours == "partitioner" else value
 
 
 def _checks_host_name(name: str, value: Any) -> bool | None:
@@ -202,15 +230,15 @@ def _checks_host_name(name: str, value: Any) -> bool | None:
     return algorithms[_text(value)]
 
 
-def _do_without(name: str, advice: str, *, is_error: bool) -> None:
-    if is_error:
-        raise ConfigError(f"option {name!r} has no meaning here: {advice}")
-    _log.warning("option %r is ignored: %s", name, advice)
-
-
 def is_settled(absent: Absent, value: Any) -> bool:
     """Return whether an option that does not exist here has a value with which it changes nothing."""
     return value is None or _text(value) in absent.settled
+
+
+def _partitioner(value: Any) -> Any:
+    if isinstance(value, str):
+        return PARTITIONER_NAMES.get(value, value)
+    return DEFAULT_PARTITIONERS.get((type(value).__module__, type(value).__name__), value)
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from ipaddress import IPv6Address
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from aiokprod.config.option_checks import TLS_NAMES, shown
 from aiokprod.config.options import ProtocolName
@@ -40,16 +40,15 @@ def parse_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     return tuple(found.values())
 
 
-def protocols_in(servers: Any) -> list[str]:
+def protocols_in(servers: object) -> list[str]:
     """Return the security protocols that addresses begin with, in their order; what is no address has none."""
+    each: list[object] = []
     if isinstance(servers, str):
-        texts = [servers]
+        each = [servers]
     elif isinstance(servers, Sequence):
-        texts = [each for each in cast("Sequence[object]", servers) if isinstance(each, str)]
-    else:
-        return []
-    schemes = (_SCHEME.fullmatch(part) for part in _parts(texts))
-    return list(dict.fromkeys(each[1].upper() for each in schemes if each and each[1].upper() in PROTOCOLS))
+        each = list(cast("Sequence[object]", servers))
+    schemes = (_SCHEME.fullmatch(part) for part in _parts([text for text in each if isinstance(text, str)]))
+    return list(dict.fromkeys(found[1].upper() for found in schemes if found and found[1].upper() in PROTOCOLS))
 
 
 def _parts(servers: str | Sequence[str]) -> list[str]:

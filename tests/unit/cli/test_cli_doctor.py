@@ -233,9 +233,9 @@ TLS = ("-X", "security.protocol=SSL")
         (("-X", "sasl.jaas.config=x"), "option", "sasl.jaas.config=..."),
         (("-X", "dr_cb=x"), "option", "delete dr_cb"),
         (
-            ("-X", "queue.buffering.max.messages=5"),
+            ("-X", "ssl.key.pem.password=x"),
             "option",
-            "buffer.memory=...  (instead of queue.buffering.max.messages)",
+            "ssl.key.password=...  (instead of ssl.key.pem.password)",
         ),
     ],
 )

@@ -184,9 +184,9 @@ def test_an_option_of_programs_is_to_be_deleted(name: str) -> None:
         assert "Python" not in str(told.value) and "pass" not in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["ssl.keystore.location", "queue.buffering.max.messages", "ssl.key.pem.password"])
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "ssl.key", "ssl.key.pem.password"])
 def test_an_option_that_another_one_replaces_is_told_with_that_one(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"has no meaning here: .*set (ssl_|buffer_memory)"):
+    with pytest.raises(ConfigError, match=r"has no meaning here: .*set ssl_"):
         config_of({"bootstrap.servers": "k:1", name: "x"})
 
 

@@ -35,6 +35,10 @@ def refused(*says: str, **options: Any) -> str:
         ({"delivery.timeout.ms": 60_000}, "delivery_timeout_ms", 60_000),
         ({"queue.buffering.max.ms": "7.5"}, "linger_ms", 7.5),
         ({"message.timeout.ms": "60000"}, "delivery_timeout_ms", 60_000),
+        ({"message.timeout.ms": "0"}, "delivery_timeout_ms", 2**31 - 1),
+        ({"retries": float("inf")}, "retries", 2**31 - 1),
+        ({"metadata.recovery.strategy": "NONE"}, "metadata_recovery_strategy", "none"),
+        ({"bootstrap_timeout_ms": 2_000}, "start_timeout_ms", 2_000),
         ({"queue.buffering.max.kbytes": "64000"}, "buffer_memory", 65_536_000),
         ({"request.required.acks": "1"}, "acks", 1),
         ({"acks": "ALL"}, "acks", -1),
@@ -110,15 +114,9 @@ def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("statistics.interval.ms", "metrics"),
-        ("queue.buffering.max.messages", "buffer_memory"),
         ("dr_cb", "on_delivery_error"),
         ("dr_msg_cb", "add_done_callback"),
         ("on_delivery", "add_done_callback"),
-        ("error_cb", "health"),
-        ("throttle_cb", "metrics"),
-        ("stats_cb", "metrics"),
-        ("logger", "logging.getLogger('aiokprod')"),
         ("oauth_cb", "in milliseconds, not in seconds"),
         ("oauthbearer_token_refresh_cb", "sasl_oauth_token_provider"),
         ("sasl.oauthbearer.token.endpoint.url", "sasl_oauth_token_provider"),
@@ -126,7 +124,6 @@ def test_two_names_of_one_option_may_agree_and_may_not_differ() -> None:
         ("sasl.login.callback.handler.class", "sasl_oauth_token_provider"),
         ("sasl.client.callback.handler.class", "sasl_oauth_token_provider"),
         ("enable.sasl.oauthbearer.unsecure.jwt", "sasl_oauth_token_provider"),
-        ("sasl.kerberos.service.name", "SCRAM"),
         ("key.serializer", "key_serializer"),
         ("ssl.keystore.location", "ssl_certfile"),
         ("socks5_proxy", "dialer"),
@@ -138,13 +135,47 @@ def test_a_name_we_cannot_honour_says_what_to_use_instead(name: str, says: str) 
 
 
 @pytest.mark.parametrize("name", sorted(IGNORED))
-def test_a_name_nothing_is_lost_by_is_ignored_with_one_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_without_a_meaning_is_ignored_with_one_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert from_mapping(partitioner="uniform_sticky", **{name: "a-value"}) == from_mapping()
     [warning] = caplog.records
     assert warning.levelname == "WARNING"
     assert name in warning.getMessage()
     assert IGNORED[name].advice in warning.getMessage()
     assert "a-value" not in warning.getMessage()
+
+
+def test_one_warning_tells_of_all_names_that_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    options = {
+        "debug": "all",
+        "log_level": 7,
+        "statistics.interval.ms": 5,
+        "stats_cb": print,
+        "group.id": "g",
+        "acks": 1,
+    }
+    assert from_mapping(**options, partitioner="uniform_sticky") == from_mapping(acks=1)
+    (warning,) = caplog.records
+    assert warning.getMessage() == (
+        "options are ignored, as they have no meaning for a producer here: "
+        "'debug', 'log_level' (set levels on logging.getLogger('aiokprod')); "
+        "'statistics.interval.ms' (there are no reports at intervals: read producer.metrics() instead); "
+        "'stats_cb' (read producer.metrics() instead); 'group.id' (options of consumers)"
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI"])
+def test_the_default_mechanism_of_another_client_is_left_out_where_nothing_uses_it(mechanism: str) -> None:
+    for options in (
+        {},
+        {"security.protocol": "plaintext"},
+        {"security.protocol": "SSL"},
+        {"bootstrap.servers": "SSL://a:1"},
+    ):
+        assert from_mapping(**{**options, "sasl.mechanism": mechanism}) == from_mapping(**options)
+    refused("does not authenticate", **{"sasl.mechanism": "SCRAM-SHA-512"})
+    refused("sasl_mechanism is set", **{"sasl.mechanism": "PLAIN", "sasl.username": "me"})
+    for options in ({"security.protocol": "SASL_SSL"}, {"bootstrap.servers": "SASL_SSL://a:1"}):
+        refused("sasl_mechanism", **{**options, "sasl.mechanism": mechanism})
 
 
 @pytest.mark.parametrize(
@@ -170,7 +201,6 @@ def test_what_we_do_anyway_is_neither_refused_nor_told(
 
 def test_what_the_user_may_count_on_is_refused() -> None:
     refused("ssl.SSLContext", **{"enable.ssl.certificate.verification": False})
-    refused("metrics", **{"statistics.interval.ms": 1000})
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest_in_the_same_spelling() -> None:
@@ -198,7 +228,7 @@ def test_a_mapping_is_a_mapping(mapping: Any) -> None:
         ({"retries": "1.5"}, ("retries", "'1.5'", "a whole number")),
         ({"enable.idempotence": "maybe"}, ("enable.idempotence", "'maybe'", "true, yes, on, 1")),
         ({"queue.buffering.max.ms": "inf"}, ("linger_ms was given as queue.buffering.max.ms",)),
-        ({"message.timeout.ms": 0}, ("delivery_timeout_ms was given as message.timeout.ms",)),
+        ({"message.timeout.ms": -1}, ("delivery_timeout_ms was given as message.timeout.ms",)),
         (
             {"max.in.flight": 6, "enable.idempotence": True},
             ("max_in_flight_requests_per_connection was given as max.in.flight",),
@@ -217,7 +247,7 @@ def test_the_tables_speak_of_each_name_once() -> None:
     names = [name for table in tables for name in table]
     assert len(names) == len(set(names))
     assert not [name for name in names if "_" in name]
-    assert not [name for name in (*RENAMED, *IGNORED) if name.startswith(tuple(REFUSED_STARTS))]
+    assert not [name for name in RENAMED if name.startswith(tuple(REFUSED_STARTS))]
     assert set(RENAMED.values()) <= set(ProducerConfig.names())
 
 
@@ -346,11 +376,11 @@ def test_a_word_that_is_far_from_every_name_is_answered_with_none(name: str) -> 
 
 
 def test_all_options_that_are_refused_are_told_at_once() -> None:
-    options = {"statistics.interval.ms": 1_000, "acks": "all", "lingr.ms": 5, "retries": "many"}
+    options = {"queuing.strategy": "lifo", "acks": "all", "lingr.ms": 5, "retries": "many"}
     with pytest.raises(ConfigError) as told:
         from_mapping(**options)
-    statistics, lingr, retries = told.value.message.split("; ")
-    assert statistics.startswith("option 'statistics.interval.ms' has no meaning here: ")
+    strategy, lingr, retries = told.value.message.split("; ")
+    assert strategy.startswith("option 'queuing.strategy' has no meaning here: ")
     assert lingr == "unknown option 'lingr.ms': did you mean 'linger.ms'?"
     assert retries == "retries is 'many': it must be a whole number"
 
