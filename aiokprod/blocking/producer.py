@@ -259,12 +259,9 @@ class Producer:
         """
         check_timeout("timeout of flush()", timeout)
         thread = self._at_work("flush()")
-        future = thread.call(thread.producer.flush)
         try:
-            _wait(thread, future, timeout)
-        except TimeoutError:
-            if future.done():
-                raise
+            _wait(thread, thread.call(thread.producer.flush), timeout)
+        except TimeoutError:  # of the wait: a flush raises none
             raise TimeoutError(f"flush() took longer than {timeout:g} s: the records are still sent") from None
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
