@@ -267,7 +267,7 @@ def problems_of(settings: Sequence[Setting]) -> list[Problem]:
             continue
         written[each.option] = each.name
     try:
-        reading.take_level()
+        reading.take_level({})
     except ConfigError as error:
         problems.append(Problem(None, error))
     reading.leave_out_mechanism({})
@@ -377,7 +377,7 @@ def shown_alone(settings: Sequence[Setting]) -> dict[str, str]:
     for each in effective(settings):
         if each.option:
             reading.take(*_as_read(each))
-    reading.take_level()
+    reading.take_level({})
     return texts_of(reading.values)
 
 

@@ -48,6 +48,12 @@ RENAMED: Final = {
     "bootstrap.timeout.ms": "start_timeout_ms",
 }
 
+OVERRULED: Final = {
+    "request_timeout_ms": ("socket.timeout.ms", "request.timeout.ms"),
+    "metadata_max_age_ms": ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms"),
+}
+"""Two options of librdkafka with a value each, which are one here: the second counts."""
+
 CODEC_LEVELS: Final = {
     "compression.gzip.level": "gzip",
     "compression.lz4.level": "lz4",

@@ -11,6 +11,7 @@ from aiokprod.config.foreign_names import (
     DEFAULT_PARTITIONERS,
     JAAS,
     OTHERS_MECHANISMS,
+    OVERRULED,
     PARTITIONER_NAMES,
     RENAMED,
     Absent,
@@ -22,6 +23,7 @@ from aiokprod.config.foreign_names import (
 )
 from aiokprod.config.jaas import credentials
 from aiokprod.config.option_checks import MAX_INT, shown
+from aiokprod.config.option_rules import WITHOUT_LEVELS
 from aiokprod.config.option_texts import named_as_written, typed
 from aiokprod.config.servers import protocols_in
 from aiokprod.config.unknown import unknown_option
@@ -56,7 +58,7 @@ def build(
             wrong.append(error)
     if wrong:
         raise _all_of(wrong)
-    reading.take_level()
+    reading.take_level(options)
     reading.leave_out_mechanism(options)
     reading.tell_ignored()
     try:
@@ -111,12 +113,12 @@ class Reading:
             if not is_settled(absent, value):
                 if refused(name) is not None:
                     raise ConfigError(f"option {name!r} has no meaning here: {absent.advice}")
-                self._ignored.setdefault(absent.advice, []).append(name)
+                self._ignore(name, absent.advice)
             return
         whose = None if name in self._kinds else of_others(name)
         if whose is not None:
             if value not in (None, ""):
-                self._ignored.setdefault(f"options of {whose}", []).append(name)
+                self._ignore(name, f"options of {whose}")
             return
         if dotted(name) == JAAS:
             self._take_jaas(name, value)
@@ -131,12 +133,22 @@ class Reading:
         if meant is not None:
             self._set(ours, meant, name)
 
-    def take_level(self) -> None:
-        """Set the compression level: Java has an option per codec, of which the one of the codec in use counts."""
-        codec = self.values.get("compression_type", "none")
+    def take_level(self, options: Mapping[str, Any]) -> None:
+        """Set the compression level: Java has an option per codec, of which the one of the codec in use counts.
+
+        librdkafka has one option, and ignores it without a codec that has levels.
+
+        Args:
+            options: take precedence over what was read.
+        """
+        codec = {**self.values, **options}.get("compression_type") or "none"
         name, level = self._levels.get(codec, ("", None)) if isinstance(codec, str) else ("", None)
         if level is not None and (name, level) != ("compression.gzip.level", -1):  # -1: zlib's default
             self._set("compression_level", level, name)
+        written = self.written.get("compression_level")
+        if written == "compression.level" and codec in WITHOUT_LEVELS:
+            del self.values["compression_level"], self.written["compression_level"]
+            self._ignore(written, f"compression_type {codec!r} has no levels")
 
     def leave_out_mechanism(self, options: Mapping[str, Any]) -> None:
         """Leave out a mechanism that is the default of another client, and that nothing uses.
@@ -165,11 +177,21 @@ class Reading:
         for option, text in credentials(str(value)).items():
             self._set(option.replace(".", "_"), text, name)
 
+    def _ignore(self, name: str, why: str) -> None:
+        self._ignored.setdefault(why, []).append(name)
+
     def _set(self, ours: str, value: Any, name: str) -> None:
         if ours in self.values and self.values[ours] != value:
-            raise ConfigError(
-                f"options {self.written[ours]!r} and {name!r} are the same option ({ours}) with two values: give one of them"
-            )
+            names = {dotted(self.written[ours]): self.written[ours], dotted(name): name}
+            stronger = names.get(OVERRULED.get(ours, ("", ""))[1])
+            if stronger is None or names.keys() != {*OVERRULED[ours]}:
+                raise ConfigError(
+                    f"options {self.written[ours]!r} and {name!r} are the same option ({ours}) with two values: give one of"
+                    " them"
+                )
+            self._ignore(names[OVERRULED[ours][0]], f"{stronger} is given too, and counts")
+            if stronger != name:
+                return
         self.values[ours] = value
         self.written[ours] = name
 

@@ -18,6 +18,7 @@ from aiokprod.config.servers import protocols_in
 from aiokprod.errors import ConfigError
 
 LEVELS: Final = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}  # KIP-390
+WITHOUT_LEVELS: Final = ("none", "snappy")
 MECHANISMS: Final[tuple[str, ...]] = get_args(MechanismName)
 DELIVERY_TIMEOUT_MS: Final = 120_000
 IDEMPOTENT_IN_FLIGHT: Final = 5  # broker: it remembers the last five batches of a producer per partition

@@ -250,7 +250,7 @@ def test_what_is_overridden_is_no_problem(tmp_path: Path) -> None:
 def test_all_conflicts_are_found_and_none_with_an_option_that_is_wrong_by_itself() -> None:
     pairs = ["acks=1", "enable.idempotence=true", "sasl.username=me", "batch.size=5000000", "retry.backoff.ms=5000"]
     pairs += ["buffer.memory=300000", "retry.backoff.max.ms=100", "linger.ms=5"]
-    pairs += ["compression.level=3", "delivery.timeout.ms=1"]
+    pairs += ["compression_level=3", "delivery.timeout.ms=1"]
     found = [each.error.message for each in problems_of(settings_of("kafka:9092", None, pairs, {}))]
     begins = (
         "acks=1 and",

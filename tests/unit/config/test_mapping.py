@@ -102,6 +102,41 @@ def test_a_level_that_is_wrong_names_the_option_that_was_written() -> None:
     })  # fmt: skip
 
 
+def test_the_codec_of_a_keyword_is_the_one_in_use() -> None:
+    levels = {"bootstrap.servers": "kafka", "compression.gzip.level": 6, "compression.zstd.level": 3}
+    assert ProducerConfig.from_mapping(levels, compression_type="gzip").compression_level == 6
+    other = {**levels, "compression.type": "zstd"}
+    assert ProducerConfig.from_mapping(other, compression_type="gzip").compression_level == 6
+    assert ProducerConfig.from_mapping(levels).compression_level is None
+
+
+@pytest.mark.parametrize("codec", [{}, {"compression.type": "none"}, {"compression.codec": "snappy"}])
+def test_librdkafkas_level_without_a_codec_that_has_levels_is_ignored(
+    codec: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert from_mapping(**codec, **{"compression.level": "5"}, partitioner="crc32").compression_level is None
+    (warning,) = caplog.records
+    assert "'compression.level' (compression_type" in warning.getMessage()
+    refused("has no levels", **codec, compression_level=5)
+
+
+@pytest.mark.parametrize(
+    ("weaker", "stronger", "option"),
+    [
+        ("socket.timeout.ms", "request.timeout.ms", "request_timeout_ms"),
+        ("metadata.max.age.ms", "topic.metadata.refresh.interval.ms", "metadata_max_age_ms"),
+    ],
+)
+def test_of_two_options_of_librdkafka_that_are_one_here_one_counts(
+    weaker: str, stronger: str, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for options in ({weaker: 60_000, stronger: 20_000}, {stronger: "20000", weaker: "60000"}):
+        caplog.clear()
+        assert getattr(from_mapping(**options, partitioner="crc32"), option) == 20_000
+        (warning,) = caplog.records
+        assert f"{weaker!r} ({stronger} is given too, and counts)" in warning.getMessage()
+
+
 def test_a_host_name_check_is_one_of_three_words() -> None:
     refused("ssl.endpoint.identification.algorithm", "'https'", **{"ssl.endpoint.identification.algorithm": "ldaps"})
 

@@ -147,6 +147,16 @@ def test_all_defaults_of_java_together_are_taken_without_a_word() -> None:
     assert (told, config.idempotent, config.batch_size) == ([], True, 16_384)
 
 
+def test_all_defaults_of_librdkafka_together_are_taken_but_for_two_that_others_overrule() -> None:
+    defaults = {line.option: line.value for line in LINES if line.client == "librdkafka" and line.is_default}
+    with warnings_of_config() as told:
+        config = ProducerConfig.from_mapping({**defaults, "bootstrap.servers": "kafka:9092"})
+    (warning,) = told
+    assert warning.count("is given too, and counts") == 2
+    assert "'socket.timeout.ms'" in warning and "'metadata.max.age.ms'" in warning
+    assert (config.partitioner, config.request_timeout_ms, config.delivery_timeout_ms) == ("crc32", 30_000, 300_000)
+
+
 def test_a_line_is_read_as_it_is_written() -> None:
     (line,) = (each for each in LINES if each.client == "java" and each.option == "linger.ms" and each.is_default)
     assert line == Line("java", "linger.ms", 5, True, "taken linger_ms=5", {})
