@@ -20,10 +20,9 @@ Transaction         records and offsets that become visible together: Transactio
 exactly_once        reads batches of a consumer, and commits each with the records that are made of it
 Reader              reads records back, for tests and tools
 
-Modules with more: aiokprod.blocking (a producer for programs without asyncio), aiokprod.serializers, aiokprod.testing (a producer
-in memory, a mock cluster, a real one),
-aiokprod.integrations (web frameworks, OpenTelemetry, Prometheus), aiokprod.claims and aiokprod.audit (what was sent against
-what is in the log).
+Modules with more: aiokprod.blocking (a producer for programs without asyncio), aiokprod.serializers, aiokprod.testing (a
+producer in memory, a mock cluster, a real one), aiokprod.integrations (web frameworks, OpenTelemetry, Prometheus),
+aiokprod.claims and aiokprod.audit (what was sent against what is in the log).
 """
 
 from __future__ import annotations
