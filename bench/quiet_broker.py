@@ -30,6 +30,7 @@ from aiokprod.wire.messages.produce import (
 
 HOST, PORT, NODE = "quiet", 9092, 1
 APIS = {kind.API_KEY: kind for kind in (ApiVersionsRequest, InitProducerIdRequest, MetadataRequest, ProduceRequest)}
+STEP = 1 << 20
 FLEXIBLE_FROM = {key: kind.FLEXIBLE_FROM for key, kind in APIS.items()}
 
 
@@ -40,7 +41,9 @@ class QuietBroker:
         self.topics = topics
         self.held: list[tuple[QuietTransport, bytes]] = []
         self.template: bytes | None = None
-        """The answer to every Produce request, without its correlation id; None: requests are held."""
+        """The answer to every Produce request, but its correlation id and its offset; None: requests are held."""
+        self._next_offset = STEP
+        self._at = 0  # of the offset in the template
 
     async def dial(
         self, host: str, port: int, ssl_context: ssl.SSLContext | None, protocol_factory: Callable[[], asyncio.Protocol]
@@ -49,6 +52,22 @@ class QuietBroker:
         transport = QuietTransport(self, protocol)
         protocol.connection_made(transport)
         return transport
+
+    def take_offset(self) -> int:
+        """Return the offset of the next batch: behind all before it, as in a log, whichever its partition is."""
+        self._next_offset += STEP
+        return self._next_offset
+
+    def from_template(self, template: bytes, correlation_id: bytes) -> bytes:
+        """Return the answer of the template to this request."""
+        at = self._at
+        if template[at : at + 8] != self._next_offset.to_bytes(8, "big"):
+            at = self._at = template.index(self._next_offset.to_bytes(8, "big"))
+        answer = (
+            template[:4] + correlation_id + template[8:at] + self.take_offset().to_bytes(8, "big") + template[at + 8 :]
+        )
+        self.template = answer
+        return answer
 
     def answers(self) -> list[tuple[QuietTransport, bytes]]:
         """Return the answers to the held requests, each with its connection, for `deliver`."""
@@ -72,8 +91,8 @@ class QuietTransport(asyncio.Transport):
         elif self._broker.template is None:
             self._broker.held.append((self, data))
         else:
-            template = self._broker.template
-            self._loop.call_soon(self.protocol.data_received, template[:4] + data[8:12] + template[8:])
+            frame = self._broker.from_template(self._broker.template, data[8:12])
+            self._loop.call_soon(self.protocol.data_received, frame)
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -105,7 +124,7 @@ def answer(broker: QuietBroker, frame: bytes) -> bytes:
     request = kind.decode(header.body, version)
     response: Any
     if isinstance(request, ProduceRequest):
-        response = acknowledgement(request)
+        response = acknowledgement(broker, request)
     elif isinstance(request, MetadataRequest):
         response = metadata(broker.topics)
     else:
@@ -113,15 +132,16 @@ def answer(broker: QuietBroker, frame: bytes) -> bytes:
     return encode_response(header.correlation_id, version >= kind.FLEXIBLE_FROM, response.encode(version))
 
 
-def acknowledgement(request: ProduceRequest) -> ProduceResponse:
-    """Return the answer that every batch is in the log at offset 0."""
+def acknowledgement(broker: QuietBroker, request: ProduceRequest) -> ProduceResponse:
+    """Return the answer that every batch is in the log."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=[
-                    PartitionProduceResponse(index=batch.index, base_offset=0) for batch in topic.partition_data
+                    PartitionProduceResponse(index=batch.index, base_offset=broker.take_offset())
+                    for batch in topic.partition_data
                 ],
             )
             for topic in request.topic_data
