@@ -86,6 +86,7 @@ DEFECTS = (
                 "pipeline.broker.flusher",
                 "        now, now_ms = self._loop.time(), wall_ms()\n"
                 "        self._metrics.request_seconds.record(now - request.sent_at)\n"
+                "        self._own.request_seconds.record(now - request.sent_at)\n"
                 "        try:\n            answer",
                 "        if self._settings.acks == 0:\n"
                 "            self._unanswered(request)\n"
@@ -93,6 +94,7 @@ DEFECTS = (
                 "            return\n"
                 "        now, now_ms = self._loop.time(), wall_ms()\n"
                 "        self._metrics.request_seconds.record(now - request.sent_at)\n"
+                "        self._own.request_seconds.record(now - request.sent_at)\n"
                 "        try:\n            answer",
             ),
             Change(
