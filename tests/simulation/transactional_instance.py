@@ -23,6 +23,7 @@ from aiokprod.errors import (
     UsageError,
 )
 from aiokprod.model import ProducerState
+from aiokprod.pipeline.partition.failing import QUIET_S
 from aiokprod.testing.checker import Outcome, SendBook, Sent, TransactionRun
 from aiokprod.transactions.transaction import Transaction
 
@@ -91,6 +92,9 @@ class Instance:
             if await self._up():
                 run = await self._one("block", is_plain=True)
                 if run.outcome is TransactionOutcome.COMMITTED:
+                    until = loop.time() + QUIET_S + 1.0  # an attempt that has failed a moment ago holds DEGRADED
+                    while not self._producer.health().ready and self._producer.health().live and loop.time() < until:
+                        await asyncio.sleep(0.25)
                     health = self._producer.health()
                     if health.state is not ProducerState.READY or not (health.ready and health.live):
                         self._journal.wrongs.append(f"not ready: {self.name} behind a commit: {health}")

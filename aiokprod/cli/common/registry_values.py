@@ -22,7 +22,7 @@ TOLD: Final = 5
 MAGIC: Final = 0
 
 
-class RegistryUnansweredError(AiokprodError):
+class _RegistryUnansweredError(AiokprodError):
     """The registry does not answer, or refuses the user: no record could be read."""
 
     advice = "Correct --registry, or leave it out to see bytes."
@@ -60,7 +60,7 @@ class RegistryValues:
             record: as it was read.
 
         Raises:
-            RegistryUnansweredError: the registry does not answer, or refuses.
+            _RegistryUnansweredError: the registry does not answer, or refuses.
         """
         found: dict[str, Any] = {}
         value = record.value
@@ -86,7 +86,7 @@ class RegistryValues:
         except self._error as error:
             if error.is_of_data:
                 raise
-            raise RegistryUnansweredError(error.message) from None
+            raise _RegistryUnansweredError(error.message) from None
 
     async def close(self) -> None:
         """Close its connections, and count what stayed bytes."""
