@@ -183,16 +183,16 @@ class LoopThread:
         else:
             future.set_result(task.result())
 
-    def _close_on_loop(self, timeout: float | None, tells: bool = False) -> None:
+    def _close_on_loop(self, timeout: float | None, warns: bool = False) -> None:
         self.hand_over.refuse(closed_error)
-        self._loop.create_task(self._close(timeout, tells), name="aiokprod-blocking-close")
+        self._loop.create_task(self._close(timeout, warns), name="aiokprod-blocking-close")
         self._is_closing = True
 
-    async def _close(self, timeout: float | None, tells: bool) -> None:
+    async def _close(self, timeout: float | None, warns: bool) -> None:
         self.hand_over.drain_all()
         self._report = await self.producer.close(timeout)
         self._is_closed = True
-        if tells:
+        if warns:
             tell_unclean(self._report, self._log)
         if self.is_started:  # else the start fails, and with it the loop ends
             self._loop.stop()
@@ -234,7 +234,7 @@ class LoopThread:
 
 def closed_error() -> AiokprodError:
     """Return the error of calls behind the close."""
-    error = ProducerClosedError("the producer is closed: make another one")
+    error = ProducerClosedError("the producer is closed: create a new one")
     advise(error, "Send before close(); a closed producer of aiokprod.blocking cannot be opened again.")
     return error
 

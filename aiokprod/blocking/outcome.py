@@ -60,7 +60,7 @@ class Outcome(Future[RecordMetadata]):
     if not TYPE_CHECKING:  # else any name would be one of its attributes
 
         def __getattr__(self, name: str) -> Any:
-            """Make the condition when it is first asked for."""
+            """Create the condition at its first use."""
             if name != "_condition":
                 raise AttributeError(name)
             with Making.lock:

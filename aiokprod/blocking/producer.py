@@ -376,7 +376,7 @@ def _is_iterable(values: object) -> bool:
 
 
 async def _asked_for(wishes: SimpleQueue[Wish | None]) -> AsyncIterator[Any]:
-    """Yield values that another thread reads, when they are asked for."""
+    """Yield values that another thread reads on request."""
     loop = asyncio.get_running_loop()
     while True:
         wish: Wish = loop.create_future()

@@ -54,7 +54,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group in a list; type and state are empty where brokers do not tell them."""
+    """A group in a list; type and state are empty where brokers do not report them."""
 
     group: str
     type: str

@@ -118,8 +118,8 @@ def _judge_reported(scene: Scene, account: Account) -> None:
     listening = account.listening_at(failed_at)
     if error.reported and listening is True and not account.gave_up:
         scene.books.wrong("reported too often", f"{account}: a listener was there")
-    elif scene.world.may_be_healed:
-        pass  # an exception was raised between two lines: what was to be reported may be lost with the step
+    elif account.gave_up and account.told:
+        pass  # its task gave up about then, which the books do not know to the turn, and the program has the error
     elif not error.reported and listening is False and not account.may_have_asked(failed_at):
         scene.books.wrong("fails in silence", f"{account}: no listener was there, and none came in time")
 

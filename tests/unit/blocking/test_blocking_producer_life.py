@@ -82,7 +82,7 @@ def test_after_the_close_each_call_is_refused() -> None:
             producer.__enter__,
         ]
         for call in calls:
-            with pytest.raises(ProducerClosedError, match="the producer is closed: make another one"):
+            with pytest.raises(ProducerClosedError, match="the producer is closed: create a new one"):
                 call()
         assert producer.close() is report and report.is_clean
     assert producer.health().state is ProducerState.CLOSED
