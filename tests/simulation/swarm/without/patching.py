@@ -125,5 +125,6 @@ class TakenOut(MetaPathFinder):
     def check(self) -> None:
         """Check, after all imports, that the changed sources are in use."""
         for module in self._code:
-            loader = getattr(sys.modules.get(module), "__loader__", None)
+            # Some are loaded when they are first used, as those of transactions.
+            loader = getattr(importlib.import_module(module), "__loader__", None)
             assert isinstance(loader, _ChangedLoader), f"{module} is in use as it stands"
