@@ -154,9 +154,10 @@ class TransactionCourse:
             self._out.append(FailQueued(self.transaction, cause))
 
     def _start_abort(self, deadline: float) -> None:
-        if self.state is State.OPEN:
+        was_open = self.state is State.OPEN
+        self.state = State.ABORTING  # first: what a finalizer sends in the lines below may not be stamped any more
+        if was_open:
             self._give_up_rest(Cause(Reason.ASKED if self._close_deadline is None else Reason.CLOSED))
-        self.state = State.ABORTING
         self._work.goes_on = True
         self._deadline = deadline
 

@@ -714,6 +714,9 @@ class Transactor:
             case Flush():
                 self._spawn(self._flush(action.transaction), "aiokprod-transaction-flush")
             case FailQueued():
+                # First, as `_sync` comes behind all actions: what a finalizer or a log handler sends from here on would stay
+                # in its queue, and go out with the next transaction.
+                self.records.take_records(False, self.refusal)
                 if not self.records.fail_queued(self._failures.why_aborted(action.cause), self._machine.mode):
                     self._apply(self._machine.drained(action.transaction, self._loop.time()))
             case FailPartition():
