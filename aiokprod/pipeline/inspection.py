@@ -230,7 +230,7 @@ def health(
     trouble = failing.newest()
     if trouble is not None:
         at = wall_s() - max(0.0, now - trouble.last_at)
-        if last is None or at >= last[0] or not trouble.has_line:
+        if last is None or at >= last[0]:
             last = (at, printable(trouble.line(), LINE_LIMIT))
     refusals = failing.refusals(now)
     if refusals and trouble is None:

@@ -255,6 +255,27 @@ def test_room_is_not_told_where_what_waits_gives_up_and_the_buffer_is_as_full(li
     run(scenario)
 
 
+def test_the_newest_error_is_the_last_error_and_an_older_failed_attempt_is_not(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+            cluster.freeze_broker(1)
+            delivery = producer.send("t", b"w")
+            await asyncio.sleep(0.1)
+            cluster.refuse_connections(1)
+            cluster.close_connections(
+                abort=True
+            )  # the attempt fails once, and is not made again before there is a connection
+            await lines.seconds_until("no broker can be reached", BEGINS_S)
+            assert not lines.count("a batch has failed")
+            assert "no broker can be reached" in str(producer.health().last_error)
+            cluster.allow_connections(1)
+            cluster.thaw_broker(1)
+            await delivery
+
+    run(scenario)
+
+
 # ---------------------------------------------------------------------- batches that are refused for good
 @pytest.mark.parametrize(
     ("code", "hint"), [("TOPIC_AUTHORIZATION_FAILED", "grant it WRITE"), ("MESSAGE_TOO_LARGE", "max.message.bytes")]
