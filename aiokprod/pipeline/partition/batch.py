@@ -116,6 +116,8 @@ class SettledOwner(BatchOwner):
 
     def explain(self, batch: ProducerBatch, index: int) -> Explanation:
         # Asked by another thread while the loop settled the batch, which has the outcome by now.
+        if batch.segment_of(index) is None:
+            raise AssertionError(f"record {index} of a finished batch of {self.topic}-{self.partition} has no outcome")
         return batch.explain(index)
 
     def tell_story(self, batch: ProducerBatch, ranges: list[Range], error: AiokprodError, now: float) -> None:

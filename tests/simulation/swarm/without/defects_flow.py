@@ -52,7 +52,7 @@ DEFECTS = (
                 "            if self.open_batch is not None and self.open_batch.is_finished:\n",
             ),
         ),
-        LOSES,
+        (*LOSES, "the world crashes"),  # explain() finds a finished batch without an outcome
         both(fills_the_buffer, expires_soon),
         theme="expiry",
     ),
