@@ -77,6 +77,15 @@ class Liveness:
             await self._healthy(life)
         await self.lives.closed(life, 30.0)
 
+    def _waits_for_a_lost_partition(self, life: Life) -> bool:
+        """Return whether a record waits for a partition that its topic, which was made again, does not have any more."""
+        for account in self.books.accounts:
+            if account.life == life.key and account.delivery is not None and account.settled_at() is None:
+                partition = account.delivery.explain().partition
+                if partition is not None and partition >= self.scene.partitions_of(account.topic) > 0:
+                    return True
+        return False
+
     def _is_up(self, life: Life) -> bool:
         return life.is_open and not life.has_failed and self.scene.healed_at is not None
 
@@ -167,5 +176,7 @@ class Liveness:
             health = life.producer.health()
             if health.state is ProducerState.READY and health.ready and health.live:
                 return
+            if self._waits_for_a_lost_partition(life):
+                return  # until its delivery timeout: brokers with old metadata leave out partitions for a while
             await asyncio.sleep(HEALTH_S / 20)
         self.books.wrong("not ready though all is well", f"producer {life.index}: {health}")
