@@ -66,7 +66,6 @@ RELAXED: Final = {
     "docs/columns.md": OF_PYARROW,
     "docs/exactly_once.md": ("reportMissingTypeStubs",),  # aiokafka
     "docs/how-to/security.md": ("reportMissingModuleSource",),  # of SERVICES there are only types
-    "docs/how-to/serializers.md": ("reportUnknownMemberType",),  # confluent-kafka
     "docs/prometheus.md": ("reportUnknownVariableType",),  # prometheus-client
     "docs/spark.md": OF_PYARROW,
     "docs/transactions.md": (*OF_PYARROW, "reportUnknownArgumentType"),  # aiokafka
