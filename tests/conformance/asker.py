@@ -26,7 +26,7 @@ from aiokprod.wire.messages.produce import (
 
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 class Written(NamedTuple):

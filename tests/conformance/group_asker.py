@@ -18,7 +18,7 @@ from aiokprod.wire.messages.join_group import JoinGroupRequest, JoinGroupRequest
 from aiokprod.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from aiokprod.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 STARTING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,

@@ -23,7 +23,7 @@ from aiokprod.wire.messages.describe_groups import DescribeGroupsRequest, Descri
 from aiokprod.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from aiokprod.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 VERSION = 1
 
 
@@ -60,7 +60,7 @@ class Beater:
 
     def join_options(self, **options: Any) -> dict[str, Any]:
         given: dict[str, Any] = {
-            "rebalance_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 120_000,
             "subscribed_topic_names": self._topics,
             "topic_partitions": [],
         }

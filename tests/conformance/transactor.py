@@ -30,7 +30,7 @@ from aiokprod.wire.messages.list_offsets import (
 )
 
 TRANSACTIONAL: Final = 0x10
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 120.0
 LATEST: Final = -1
 READ_COMMITTED: Final = 1
 NOT_YET: Final = frozenset(
