@@ -424,11 +424,15 @@ class ProducerBatch(BatchOutcomes):
 
     def due(self, first_index: int, now: float) -> int:
         """Count the records, from `first_index` on without a gap, that are past their deadline."""
+        return self.end_of_due(first_index, now) - first_index
+
+    def end_of_due(self, first_index: int, now: float) -> int:
+        """Return the index behind the records, from `first_index` on without a gap, that are past their deadline."""
         index = first_index
         while index < self.count and self.deadline_of(index) <= now:
             at = bisect_right(self.marks, index, key=_first_of_mark)
             index = self.marks[at][0] if at < len(self.marks) else self.count
-        return index - first_index
+        return index
 
     def bytes_of(self, ranges: list[Range]) -> int:
         """Return the bytes of these records before compression, an upper bound."""

@@ -263,9 +263,9 @@ class Ledger:
         return None
 
     def candidate(self, now: float, now_ms: int) -> Entry | None:
-        """Return the batch that `take` would take, not stamped; of one that is too large the first part, cut off now."""
+        """Return the batch that `take` would take, not stamped; or a first part of it, cut off now: see `first_part`."""
         found = self.next(now, now_ms)
-        return self.to_size(found) if isinstance(found, Entry) else None
+        return self.first_part(found, now) if isinstance(found, Entry) else None
 
     def take(self, now: float, now_ms: int) -> Entry | None:
         """Return the next batch to write, stamped; the caller writes it in the same synchronous step."""
@@ -706,14 +706,32 @@ class Ledger:
             return True
         return False
 
-    def to_size(self, entry: Entry) -> Entry:
-        """Return the batch, or a first part of it, cut off now, if it is larger than the broker takes."""
+    def first_part(self, entry: Entry, now: float) -> Entry:
+        """Return the batch, or a first part of it, cut off now: as large as the broker takes, of about one age.
+
+        An open batch has no first part: seal it where `is_aged` says so, or where it is too large.
+        """
+        if self.is_aged(entry, now) and entry.is_sealed and entry.count > 1:
+            old = entry.before_index(
+                entry.batch.end_of_due(entry.ranges[0][0], now + entry.batch.delivery_timeout_s / 2)
+            )
+            if 0 < old < entry.count:
+                entry = self._split(entry, old)
         if not self.size_limit.batch_bytes:
             return entry
         # Never of an ambiguous one: a broker that has the whole answers 45 to its parts (broker: 2.5, faults: I11, I12).
         if entry.is_ambiguous or entry.count < 2 or entry.size_bytes() <= self.size_limit.batch_bytes:
             return entry
         return self._split(entry, entry.fitting(self.size_limit.batch_bytes))
+
+    def is_aged(self, entry: Entry, now: float) -> bool:
+        """Return whether half of the time of its oldest record is over, and it was never sent (R8.6).
+
+        Sent once it would expire as one (R8.2), and take the younger ones along.
+        """
+        batch = entry.batch
+        # The first comparison is all that a young batch costs.
+        return now - batch.opened_at >= batch.delivery_timeout_s / 2 and not entry.is_sent and not entry.is_stamped
 
     def _split(self, entry: Entry, count: int) -> Entry:
         """Cut the first records off a clean batch that is not in flight; nothing behind moves (R4.4). Return their part."""

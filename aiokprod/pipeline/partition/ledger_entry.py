@@ -281,6 +281,10 @@ class Entry:
             self._size_bytes = self.batch.bytes_of(self.ranges)
         return self._size_bytes
 
+    def before_index(self, end: int) -> int:
+        """Return how many of its records stand before this index of the batch."""
+        return sum(min(last, end) - first for first, last in self.ranges if first < end)
+
     def fitting(self, limit_bytes: int) -> int:
         """Return how many records, from the first on, fit into `limit_bytes`: at least one, and never all."""
         return max(1, min(self.count - 1, self.batch.fitting(self.ranges, limit_bytes)))

@@ -626,7 +626,7 @@ class PartitionQueue(ExplainedQueue):
         )
 
     def candidate(self, now: float, now_ms: int, urgent: bool) -> Entry | None:
-        """Return the batch that may go now, or None; see `next`. Of one that is too large the first part, cut off now."""
+        """Return the batch that may go now, or None; see `next`. Of one that is too large, or of two ages, the first part."""
         found = self.next(now, now_ms, urgent)
         scope = self._scope
         if found is TRANSACTION and scope is not None and scope.enter(self):
@@ -634,9 +634,10 @@ class PartitionQueue(ExplainedQueue):
         if not isinstance(found, Entry):
             return None
         ledger, batch = self.ledger, self.open_batch
-        if batch is not None and found is batch.entry and 0 < ledger.size_limit.batch_bytes < batch.size_bytes:
-            self.seal()  # only a sealed batch has a first part
-        return ledger.to_size(found)
+        if batch is not None and found is batch.entry:
+            if 0 < ledger.size_limit.batch_bytes < batch.size_bytes or ledger.is_aged(found, now):
+                self.seal()  # only a sealed batch has a first part
+        return ledger.first_part(found, now)
 
     def prepare(self, entry: Entry) -> Encoded | None:
         """Encode and compress, unless it has been done; None while a worker thread compresses."""

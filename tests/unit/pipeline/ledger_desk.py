@@ -84,6 +84,15 @@ class Desk:
         self.ledger.seal()
         return entry
 
+    def send_aged(self, *waited_s: float) -> Entry:
+        """Seal one batch of records that have waited for so long, the oldest first."""
+        batch = ProducerBatch(self._owner, self.now - waited_s[0], DELIVERY_TIMEOUT_S, 0, 0, self.now_ms)
+        entry = self.ledger.open(batch)
+        for waited in waited_s:
+            batch.append(b"%d" % next(self._numbers), None, None, self.now_ms, 10, self.now - waited)
+        self.ledger.seal()
+        return entry
+
     def take(self) -> Entry | None:
         return self.ledger.take(self.now, self.now_ms)
 

@@ -43,8 +43,9 @@ FAULTS = ("few", "corrupt", "timed out", "few after", "moved", "unknown, refused
 class FakeBatch:
     """The parts of a ProducerBatch that a ledger uses, with numbers for records."""
 
-    def __init__(self, deadline: float) -> None:
-        self.opened_at = deadline  # all have the same time
+    def __init__(self, deadline: float, timeout: float = math.inf) -> None:
+        self.delivery_timeout_s = timeout  # all have the same
+        self.opened_at = deadline if math.isinf(timeout) else deadline - timeout
         self.entry: object = None
         self.records: list[int] = []
         self.sizes: list[int] = []
@@ -87,10 +88,13 @@ class FakeBatch:
         return next((n for n in range(len(sizes)) if sum(sizes[: n + 1]) > limit_bytes), len(sizes))
 
     def due(self, first: int, now: float) -> int:
+        return self.end_of_due(first, now) - first
+
+    def end_of_due(self, first: int, now: float) -> int:
         index = first
         while index < len(self.records) and self.deadlines[index] <= now:
             index += 1
-        return index - first
+        return index
 
 
 class Sent(NamedTuple):
@@ -305,7 +309,7 @@ class World:
 
     def append(self, deadline: float, timestamp: int) -> None:
         if self.open is None or self.open.closed or not self.open.unsettled_count:
-            self.open = FakeBatch(deadline)
+            self.open = FakeBatch(deadline, self.patience)
             self.open.max_timestamp_ms = timestamp
             self.ledger.open(self.open)
         self.open.records.append(self.sent)
@@ -337,6 +341,13 @@ class World:
             self.ledger.seal()
 
     def send(self, written: bool = True) -> bool:
+        # As a partition's queue does: an open batch of two ages is sealed, and goes in parts (R8.6).
+        found = self.ledger.next(self.now, self.now)
+        if isinstance(found, Entry) and self.ledger.is_aged(found, self.now):
+            found.seal()
+            parts = len(self.ledger.entries)
+            self.ledger.first_part(found, self.now)
+            self.cost["parts by age"] += len(self.ledger.entries) - parts
         expected = self.ledger.candidate(self.now, self.now)
         entry = self.ledger.take(self.now, self.now)
         if entry is not expected:

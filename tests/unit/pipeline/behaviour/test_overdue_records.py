@@ -10,6 +10,7 @@ import pytest
 from virtual_rig import kinds, log, outcomes, room, run, started, waits_for
 
 from aiokprod import BytesColumn, Delivery, Producer, SendColumnsError
+from aiokprod.errors import AiokprodError
 from aiokprod.explanation import Place, WaitsFor
 from aiokprod.model import ProducerState
 from aiokprod.testing.virtual import VirtualNetwork
@@ -116,5 +117,25 @@ def test_a_log_handler_that_sends_does_not_make_others_wait_longer() -> None:
             assert len(handler.deliveries) == 1
             assert kinds(await outcomes([first, second, *handler.deliveries])) == ["UnknownTopicError"] * 3
             assert 11.0 <= second_is_over[0] < 11.1
+
+    run(scenario)
+
+
+def test_an_outage_longer_than_the_delivery_timeout_loses_no_record_with_half_of_its_time_left() -> (
+    None
+):  # ledger: R8.6
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=5, delivery_timeout_ms=120_000) as (cluster, producer):
+            await producer.send("t", b"v")
+            refusing = cluster.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=None)
+            sent: list[Delivery] = []
+            for number in range(150):
+                sent.append(producer.send("t", b"%d" % number))
+                await asyncio.sleep(1)
+            refusing.cancel()
+            results = await outcomes(sent)
+            failed = [number for number, result in enumerate(results) if isinstance(result, AiokprodError)]
+            assert failed == list(range(61)), "the first one was sent alone; the others up to half of the time, as one"
+            assert log(cluster) == [b"v", *(b"%d" % number for number in range(61, 150))]
 
     run(scenario)

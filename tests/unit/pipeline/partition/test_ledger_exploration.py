@@ -46,6 +46,11 @@ def test_no_random_schedule_is_bad() -> None:
     assert not bad, f"replay with run(seed, kind): {bad[:5]}"
 
 
+def test_some_random_schedules_have_batches_of_two_ages() -> None:
+    parts = sum(run(seed, KINDS[seed % len(KINDS)]).cost["parts by age"] for seed in range(200))
+    assert parts > 20
+
+
 LONG = ("unclean elections", "transactional", "not idempotent")
 """Small worlds that the long tests have; those with splits have the first of them in every run."""
 

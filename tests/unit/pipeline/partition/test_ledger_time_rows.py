@@ -71,6 +71,77 @@ def test_a_batch_that_expires_behind_one_that_is_sent_again_leaves_no_hole_in_th
     assert not desk.bumps
 
 
+# ---------------------------------------------------------------------- records of two ages (ledger: R8.6)
+HALF_S = DELIVERY_TIMEOUT_S / 2
+
+
+def test_records_with_half_of_their_time_left_go_in_a_batch_of_their_own_and_outlive_the_old_ones() -> None:
+    desk = Desk()
+    desk.sleep(DELIVERY_TIMEOUT_S)
+    desk.warm()
+    desk.send_aged(DELIVERY_TIMEOUT_S - 1, HALF_S + 5, HALF_S, HALF_S - 5, 1, 0)
+    old, young = desk.fly()
+    assert (old.count, young.count) == (3, 3)
+    assert (old.first_sequence, young.first_sequence) == (1, 4)
+    for entry in (old, young):
+        desk.answer(entry, FEW)
+    desk.sleep(1.0)
+    assert desk.records(NOT) == [1, 2, 3], "as one: it was sent"
+    desk.returned()
+    desk.backoff()
+    assert desk.fly() == [young]
+    desk.answer(young, 0, 1)
+    assert desk.records(DELIVERED) == [0, 4, 5, 6] and not desk.bumps
+
+
+def test_a_batch_of_one_age_goes_whole_however_old_it_is() -> None:
+    for waited_s in (0, HALF_S - 1, HALF_S, DELIVERY_TIMEOUT_S - 1):
+        desk = Desk()
+        desk.sleep(DELIVERY_TIMEOUT_S)
+        desk.send_aged(waited_s, waited_s, waited_s)
+        (entry,) = desk.fly()
+        assert entry.count == 3
+
+
+def test_a_batch_that_was_sent_is_not_cut_by_age() -> None:
+    desk = Desk()
+    desk.sleep(DELIVERY_TIMEOUT_S)
+    whole = desk.send_aged(HALF_S - 1, 0)
+    assert desk.fly() == [whole]
+    desk.answer(whole, FEW)
+    desk.sleep(1.0)
+    desk.returned()
+    desk.backoff()
+    assert desk.fly() == [whole] and whole.count == 2
+
+
+def test_a_batch_is_cut_by_age_where_records_have_left_it() -> None:
+    desk = Desk()
+    desk.sleep(DELIVERY_TIMEOUT_S)
+    desk.warm()
+    entry = desk.send_aged(HALF_S + 3, HALF_S + 2, HALF_S + 1, 3, 2, 1)
+    for index in (1, 4):
+        assert desk.ledger.recall(entry, index)
+    old, young = desk.fly()
+    assert (old.ranges, young.ranges) == ([(0, 1), (2, 3)], [(3, 4), (5, 6)])
+    assert desk.ledger.entries[0] is old and entry not in desk.ledger.entries
+
+
+def test_a_part_by_age_that_is_too_large_goes_in_parts_by_size() -> None:
+    desk = Desk()
+    desk.sleep(DELIVERY_TIMEOUT_S)
+    desk.warm()
+    desk.ledger.size_limit.batch_bytes = 20  # two records
+    desk.send_aged(HALF_S + 3, HALF_S + 2, HALF_S + 1, 3, 2, 1)
+    taken = []
+    for offset in (1, 3, 4, 6):
+        entry = desk.take()
+        assert entry is not None
+        taken += entry.ranges
+        desk.answer(entry, 0, offset)
+    assert taken == [(0, 2), (2, 3), (3, 5), (5, 6)]
+
+
 def test_four_behind_an_expired_head_are_delivered_without_a_drain() -> None:
     """faults: I8"""
     desk = Desk()
