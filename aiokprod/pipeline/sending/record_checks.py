@@ -296,7 +296,7 @@ class RecordChecks:
                     raise SerializationError(
                         f"what {name}_serializer returned was cancelled", topic=record.topic
                     ) from cancelled
-                except (SystemExit, KeyboardInterrupt):
+                except (SystemExit, KeyboardInterrupt, GeneratorExit):  # the last: this coroutine is thrown away
                     raise
                 except BaseException as broken:
                     raise SerializationError(

@@ -107,9 +107,17 @@ class SendTimeouts:
                         self._looked_at = now
                         self._look(min(LOOKED_AT_ONCE, len(self) - KEPT))
                     break
-                delivery = heappop(first)[2]
-                if not delivery.done():
-                    self._timed_out(delivery)
+                due = heappop(first)
+                try:
+                    if not due[2].done():
+                        self._timed_out(due[2])
+                except Exception:
+                    raise  # a defect of ours: it would come again
+                except (
+                    BaseException
+                ):  # KeyboardInterrupt comes between any two lines: what it stopped is done in the next turn
+                    heappush(self._young, due)
+                    raise
         finally:
             self._arm()
 

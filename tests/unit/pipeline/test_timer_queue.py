@@ -64,6 +64,24 @@ def test_the_same_item_may_be_set_many_times() -> None:
     assert called == ["x", "x"]
 
 
+def test_what_ctrl_c_has_stopped_is_called_in_the_next_turn() -> None:
+    loop = ManualLoop()
+    called: list[str] = []
+
+    def due(item: str) -> None:
+        called.append(item)
+        if called == ["first"]:
+            raise KeyboardInterrupt
+
+    timers = TimerQueue(loop, due)
+    timers.set(loop.now + 1, "first")
+    timers.set(loop.now + 1, "second")
+    with pytest.raises(KeyboardInterrupt):
+        loop.advance(1)
+    loop.advance(0)
+    assert called == ["first", "first", "second"]
+
+
 def test_what_is_set_during_a_call_is_not_lost() -> None:
     loop = ManualLoop()
     called: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap, OrderedDict, deque
+from collections.abc import Generator
 from types import MappingProxyType
 from typing import Any
 
@@ -350,6 +351,17 @@ def test_a_serializer_may_fail_a_record_in_words_of_its_own(is_async: bool) -> N
         assert raised.value.topic == "t"
 
     run(scenario())
+
+
+def test_the_wait_for_a_serializer_that_is_thrown_away_ends_without_an_error() -> None:
+    class Never:
+        def __await__(self) -> Generator[None, None, bytes]:
+            yield
+            return b"v"
+
+    waiting = checks_with().finish(Record(topic="t", value=Never()))
+    waiting.send(None)
+    waiting.close()  # as the loop's end and the collector do; another exception would be told as ignored
 
 
 @pytest.mark.parametrize("result", ["text", 7, [b"x"], object()])

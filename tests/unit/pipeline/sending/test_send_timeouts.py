@@ -83,6 +83,25 @@ class Bench:
         self.settle(delivery)
 
 
+def test_a_timeout_that_ctrl_c_has_stopped_is_told_in_the_next_turn() -> None:
+    bench = Bench()
+    calls = 0
+
+    def stopped_once(delivery: Delivery) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyboardInterrupt
+        bench.time_out(delivery)
+
+    bench.timeouts = SendTimeouts(bench.loop, stopped_once)
+    sent = [bench.send(1.0) for _ in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        bench.loop.advance(1.0)
+    bench.loop.advance(0)
+    assert bench.told == sent and len(bench.timeouts) == 0
+
+
 def test_a_long_line_of_timeouts_is_told_in_slices_and_in_order() -> None:
     bench = Bench()
     sent = [bench.send(1.0) for _ in range(10 * SLICE)]
