@@ -1203,17 +1203,16 @@ class PartitionQueue(ExplainedQueue):
                     self._report_unwatched(batch, segment, unwatched)
             self._reports.undelivered(self.topic, self.partition, segment.error, count)
         freed = batch.settle(segment)
+        # Only counted: the room is granted as the last effect. Granted here, it could admit a record into the open batch
+        # that the next action settles. The books first: Ctrl-C may come out of what hooks and interceptors are told by.
+        self._room.free(freed)
+        # A split batch is one batch here: it is finished with the last of its parts (faults: I10).
+        if batch.is_finished:
+            self._batches.pop(batch, None)
+            self._flushes.finished(batch.generation)
         self._reports.settled(batch, segment.first, segment.last)
         if self._hooks is not None:
             self._hooks.settled(batch, self.topic, self.partition, segment)
-        # A split batch is one batch here: it is finished with the last of its parts (faults: I10).
-        if batch.is_finished:
-            self._flushes.finished(batch.generation)
-        # Only counted: the room is granted as the last effect. Granted here, it could admit a record into the open batch
-        # that the next action settles.
-        self._room.free(freed)
-        if batch.is_finished:
-            self._batches.pop(batch, None)
 
     def _report_unwatched(self, batch: ProducerBatch, segment: Segment, indices: list[int]) -> None:
         """Report failures that nothing waits for; those of Deliveries only if they are not asked for in time."""

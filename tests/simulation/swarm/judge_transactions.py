@@ -101,7 +101,7 @@ def _is_left_out(account: Account) -> bool:
 
 
 def _is_not_taken(account: Account) -> bool:
-    """Return whether a hook failed within the call of a `send_many`, as within a `send`, which raises (docs/transactions.md)."""
+    """Return whether a hook failed within the call of a `send_many`, as within a `send` (docs/transactions.md)."""
     final = account.final
     if not isinstance(final, SerializationError | PartitionerError):
         return False

@@ -16,7 +16,7 @@ from faults_of_the_process import Books
 from rig import run_in_virtual_time, started
 from source_points import OneFault, each_fault, with_frames_left
 
-from aiokprod import Delivery
+from aiokprod import Delivery, ProducerInterceptor, Record, RecordMetadata
 from aiokprod.errors import AiokprodError, RecordRecalledError, UnknownTopicError
 from aiokprod.pipeline.delivery.unasked_failures import GRACE_S
 
@@ -324,5 +324,33 @@ def test_what_a_recall_leaves_deep_in_the_stack_is_a_record_that_was_taken_back_
                     continue  # the producer may have failed, and says so
                 assert isinstance(delivery.exception(), RecordRecalledError)
                 await books.check(f"{frames} frames")
+
+    run_in_virtual_time(scenario())
+
+
+def test_ctrl_c_in_what_tells_the_interceptors_of_a_recall_leaves_no_bytes_and_no_flush_behind() -> None:
+    class Listens(ProducerInterceptor):
+        def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+            pass
+
+    async def scenario() -> None:
+        async with started("t", linger_ms=1_000, interceptors=[Listens()]) as (cluster, producer):
+            await producer.partitions_for("t")
+            chain = producer._checks.interceptors
+            delivery = producer.send("t", b"0")
+
+            def stopped(holder: object) -> bool:
+                raise KeyboardInterrupt
+
+            chain.has_seen = stopped  # type: ignore[method-assign]
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    delivery.recall()
+            finally:
+                del chain.has_seen  # type: ignore[method-assign]
+            assert producer.health().buffered_bytes == 0
+            await producer.flush()
+            assert isinstance(delivery.exception(), RecordRecalledError)
+            assert cluster.records("t") == []
 
     run_in_virtual_time(scenario())
