@@ -175,7 +175,7 @@ def may_be_degraded(
         opened_at = queue.oldest_opened_at()
         if opened_at is not None and opened_at <= late:
             return True
-    for dispatcher in parking.topics.values():
+    for dispatcher in list(parking.topics.values()):  # a copy: a finalizer may send to a new topic in between
         if dispatcher.waiting:
             sent_at = dispatcher.oldest_sent_at()
             if sent_at is not None and sent_at <= late:
@@ -343,11 +343,11 @@ def keep_house(
     patience_s = settings.availability_timeout_s
     stuck_since = now - settings.linger_s - patience_s
     busy: list[RecordQueue] = []
-    for dispatcher in topics.values():
+    for dispatcher in list(topics.values()):  # copies: a finalizer may send to a new topic in between
         waiting = [0] * dispatcher.count
         stuck: list[int] = []
         has_records = has_waiting = False
-        for number, queue in dispatcher.queues.items():
+        for number, queue in list(dispatcher.queues.items()):
             if queue.is_used:
                 queue.is_used = False
                 has_records = True

@@ -145,7 +145,7 @@ class Outages:
     # ------------------------------------------------------------------ serializers
     def _look_at_serializers(self, now: float) -> None:
         hanging: dict[str, ParkedRecord] = {}
-        for topic, dispatcher in self._parking.topics.items():
+        for topic, dispatcher in list(self._parking.topics.items()):  # a copy: a finalizer may send to a new topic
             if dispatcher.waiting:
                 oldest = dispatcher.oldest()
                 if (

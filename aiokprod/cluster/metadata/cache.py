@@ -254,7 +254,7 @@ class MetadataCache:
         self._forget_idle(self._clock())
         full = self._schedule.begin(self._clock())
         wanted, self._wanted = self._wanted & self._interest.keys(), set()
-        names = list(self._interest) if full else list({*wanted, *self.snapshot.unsettled(self._interest)})
+        names = list(self._interest) if full else list({*wanted, *self.snapshot.unsettled(list(self._interest))})
         self._begun += 1
         number = self._begun
         timeout_s = min(self._request_timeout_s, self._first_timeout_s * 2 ** min(self._failures, 16))
@@ -285,8 +285,10 @@ class MetadataCache:
         for name in self._answered_by.keys() - self._interest.keys():
             del self._answered_by[name]
         self._swap(merged)
-        for name in [name for name in self._awaited if self._is_settled(name)]:
-            del self._awaited[name]
+        # Of a copy, as above: a finalizer that the collector runs in between may send to a new topic, which is awaited then.
+        for name in list(self._awaited):
+            if self._is_settled(name):
+                del self._awaited[name]
         if self.snapshot.unsettled(self._interest):
             self._schedule.want(full=False)
         self._answered()

@@ -35,24 +35,29 @@ class Flushes:
         """Count work of this generation that has its outcome."""
         if self._is_over:
             return
-        left = self._pending[generation] - 1
-        if left:
-            self._pending[generation] = left
+        pending = self._pending
+        # In place, and no place is taken away here: a finalizer that sends between two lines counts in the same one.
+        pending[generation] -= 1
+        if pending[generation] or not self._waiting:
             return
-        del self._pending[generation]
-        if self._waiting:
-            oldest = min([each for each, count in self._pending.items() if count], default=self.generation + 1)
-            for until, future in self._waiting:
-                if until < oldest and not future.done():
-                    future.set_result(None)
-            self._waiting = [(until, future) for until, future in self._waiting if until >= oldest]
+        oldest = min([each for each, count in list(pending.items()) if count], default=self.generation + 1)
+        for until, future in self._waiting:
+            if until < oldest and not future.done():
+                future.set_result(None)
+        self._waiting = [(until, future) for until, future in self._waiting if until >= oldest]
 
     def end_generation(self) -> asyncio.Future[None] | None:
         """Return a future that is done when all work so far has its outcome; None: there is no unfinished work."""
         until = self.generation
         self.generation += 1
-        if not any(self._pending.values()):
-            self._pending.clear()
+        pending = self._pending
+        is_pending = False
+        for each, count in list(pending.items()):  # what is sent in between is of the new generation
+            if count and each <= until:
+                is_pending = True
+            elif each <= until:
+                del pending[each]
+        if not is_pending:
             return None
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((until, future))

@@ -718,7 +718,7 @@ class Parking:
             self._timeouts.stall(now),
             self._blocked.stall("max_block_ms of records is over, and nothing looks at them", now),
         ]
-        for dispatcher in self.topics.values():
+        for dispatcher in list(self.topics.values()):  # a copy: a finalizer may send to a new topic in between
             oldest = dispatcher.oldest()
             if oldest is None:
                 continue
@@ -911,13 +911,13 @@ class Parking:
     def fail_some(self, of_record: Callable[[ParkedRecord], AiokprodError], most: int) -> bool:
         """Fail so many parked records; False: fewer were there."""
         failing: list[ParkedRecord] = []
-        for dispatcher in self.topics.values():
-            for record in dispatcher.waiting:
-                if len(failing) == most:
-                    break
-                failing.append(record)
-        self.effects.begin()
+        self.effects.begin()  # before the first loop: what a finalizer sends meanwhile is put off
         try:
+            for dispatcher in self.topics.values():
+                for record in dispatcher.waiting:
+                    if len(failing) == most:
+                        break
+                    failing.append(record)
             for record in failing:
                 self.fail_parked(record, of_record(record))
                 waited_in = self.topics.get(record.topic)

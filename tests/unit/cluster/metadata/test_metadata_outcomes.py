@@ -50,6 +50,24 @@ def test_a_broker_is_given_less_time_than_the_request_timeout_at_first() -> None
     scene(failing(), play)
 
 
+def test_a_finalizer_that_sends_to_a_new_topic_while_an_answer_is_taken_in_does_no_harm() -> None:
+    async def play(rig: Rig) -> None:
+        cache, is_settled = rig.cache, rig.cache._is_settled
+
+        def collected(name: str) -> bool:
+            if len(rig.cache._awaited) < 4:
+                cache.want(f"new-{len(cache._awaited)}")
+            return is_settled(name)
+
+        cache._is_settled = collected  # type: ignore[method-assign]
+        cache.want("t")
+        cache.want("u")
+        await asyncio.sleep(2)
+        assert {"t", "u", "new-2", "new-3"} <= cache.snapshot.topics.keys()
+
+    scene(everything, play)
+
+
 def test_a_failed_refresh_keeps_what_is_known() -> None:
     async def play(rig: Rig) -> None:
         rig.cache.want("t")
