@@ -22,6 +22,8 @@ from swarm.world_values import World
 SEEDS = int(os.environ.get("AIOKPROD_TEST_SWARM_SEEDS", "80"))
 FIRST = int(os.environ.get("AIOKPROD_TEST_SWARM_FIRST", "0"))
 PARTS = 20
+FOUND = (16_326, 28_526, 31_706, 37_366, 37_966)
+"""Worlds beyond those that are played each night, in which something was found."""
 PROCESS_WORLDS = int(os.environ.get("AIOKPROD_TEST_SWARM_PROCESS_WORLDS", "600"))
 PROCESS_PARTS = 6
 FROZEN_EVERY = 25
@@ -71,6 +73,12 @@ def test_no_world_with_faults_of_the_process_breaks_a_promise(part: int) -> None
         assert not run.wrongs, f"{run.story}\nsmaller: python tests/simulation/swarm --shrink {seed}"
         kinds.update(step.kind for step in run.world.operations)
     assert {"strike", "deep", "interrupt", "threads"} <= set(kinds)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_world_that_found_something_breaks_no_promise(seed: int) -> None:
+    run = play(draw_world(seed))
+    assert not run.wrongs, run.story
 
 
 def test_the_same_seed_is_the_same_world_and_the_same_run() -> None:

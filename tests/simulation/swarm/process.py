@@ -51,6 +51,7 @@ class Process:
         self.books = scene.books
         self.sends = sends
         self._armed: Point | None = None
+        self._hears = self._heard  # one object for all, which records of a batch share
 
     # ------------------------------------------------------------------ a call of the user
     def strike(self, step: Step) -> None:
@@ -100,9 +101,16 @@ class Process:
                 account.delivery.cancel()
             account.gave_up = True  # detached or not
         else:
-            account.gave_up = True  # listened to or not
+            # Listened to or not: the exception came before the callback was there, or behind. If it was there, the program has
+            # the failure, which is not reported then; that the callback hears it tells the judge so.
+            account.gave_up = True
             with fault:
-                account.delivery.add_done_callback(_nothing)
+                account.delivery.add_done_callback(self._hears)
+
+    def _heard(self, delivery: Delivery) -> None:
+        """Note what a callback is told that met an exception when it was added."""
+        account = next(each for each in self.books.accounts if each.delivery is delivery)
+        self.books.hear(account, "cancelled" if delivery.cancelled() else delivery.exception() or delivery.result())
 
     def deep(self, step: Step) -> None:
         """Send with so many frames left."""
@@ -255,10 +263,6 @@ def _is_called_by_the_loop(frame: FrameType) -> bool:
 def gc_now() -> None:
     """Collect what is young: the garbage that waits for it, too."""
     gc.collect(0)
-
-
-def _nothing(_: Delivery) -> None:
-    """Hear the outcome."""
 
 
 # ---------------------------------------------------------------------- logs
