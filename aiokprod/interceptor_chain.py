@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
@@ -36,6 +37,8 @@ BATCH_HOOKS: Final[tuple[tuple[type[BatchEvent], str], ...]] = (
 
 class InterceptorChain:
     """All interceptors in their order. An exception is logged, and the chain continues with the last good record.
+
+    What ends the program (KeyboardInterrupt, SystemExit) is raised, by the hooks of an event once all have been called.
 
     The record of an outcome is found by its position (its holder, and its index there). Positions are kept only if an
     interceptor overrides `on_outcome` or `on_record_settled`, or skips records.
@@ -82,13 +85,20 @@ class InterceptorChain:
         """True if every interceptor that sees records allows `send_columns`, too."""
         return all(getattr(each, "may_miss_columns", False) for each in self._of_records)
 
-    def _call(self, interceptor: ProducerInterceptor, hook: str, *arguments: object) -> None:
-        try:
-            getattr(interceptor, hook)(*arguments)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as broken:  # also CancelledError: the other interceptors are still called
-            self._log.hook_failed(f"{type(interceptor).__name__}.{hook}", broken)
+    def _call_each(self, interceptors: Sequence[ProducerInterceptor], hook: str, *arguments: object) -> None:
+        ended: BaseException | None = None
+        for interceptor in interceptors:
+            try:
+                getattr(interceptor, hook)(*arguments)
+            except (SystemExit, KeyboardInterrupt) as end:  # raised behind the others: the loop may go on
+                ended = end
+            except BaseException as broken:  # also CancelledError: the other interceptors are still called
+                self._log.hook_failed(f"{type(interceptor).__name__}.{hook}", broken)
+        if ended is not None:
+            try:
+                raise ended
+            finally:
+                del ended  # its traceback has this frame: a reference cycle until the garbage collector runs
 
     def on_send(self, record: Record) -> Record:
         for interceptor in self._senders:
@@ -104,8 +114,8 @@ class InterceptorChain:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
-        for interceptor in self._acknowledged:
-            self._call(interceptor, "on_acknowledgement", metadata, error)
+        if self._acknowledged:
+            self._call_each(self._acknowledged, "on_acknowledgement", metadata, error)
 
     def skip(self) -> int | None:
         """Return how many records, from the next one on, need not be shown to any interceptor; None: all for a while."""
@@ -171,20 +181,24 @@ class InterceptorChain:
         server: Server | None = None,
     ) -> None:
         """Report the outcome of the record at this position."""
-        self.on_acknowledgement(metadata, error)
+        record: Record | None = None
         there = self._open.get(holder)
-        if there is None:
-            return
-        record = there.pop(index, None)
-        if not there:
-            del self._open[holder]
-        if record is not None:
-            self._tell_outcome(record, metadata, error, attempts, batch, index, server)
+        if there is not None:
+            record = there.pop(index, None)
+            if not there:
+                del self._open[holder]
+        try:
+            self.on_acknowledgement(metadata, error)
+        finally:
+            if record is not None:
+                self._tell_outcome(record, metadata, error, attempts, batch, index, server)
 
     def refused(self, record: Record, error: AiokprodError) -> None:
         """Report a record that `send` refused with an error."""
-        self.on_acknowledgement(None, error)
-        self._tell_outcome(record, None, error, 0, 0, 0, None)
+        try:
+            self.on_acknowledgement(None, error)
+        finally:
+            self._tell_outcome(record, None, error, 0, 0, 0, None)
 
     def _tell_outcome(
         self,
@@ -196,25 +210,24 @@ class InterceptorChain:
         index: int,
         server: Server | None,
     ) -> None:
-        for listener in self._listeners:
-            self._call(listener, "on_outcome", record, metadata, error)
-        if self._settlers:
-            outcome = RecordOutcome(
-                metadata=metadata,
-                error=error,
-                attempts=attempts,
-                batch=batch or None,
-                index=index if batch else None,
-                server=server if attempts else None,  # others of its batch may have been written
-            )
-            for settler in self._settlers:
-                self._call(settler, "on_record_settled", record, outcome)
+        try:
+            if self._listeners:
+                self._call_each(self._listeners, "on_outcome", record, metadata, error)
+        finally:
+            if self._settlers:
+                outcome = RecordOutcome(
+                    metadata=metadata,
+                    error=error,
+                    attempts=attempts,
+                    batch=batch or None,
+                    index=index if batch else None,
+                    server=server if attempts else None,  # others of its batch may have been written
+                )
+                self._call_each(self._settlers, "on_record_settled", record, outcome)
 
     def started(self, producer: object) -> None:
         """Tell all interceptors that the producer is up."""
-        for interceptor in self._all:
-            if _overrides(interceptor, "on_start"):
-                self._call(interceptor, "on_start", producer)
+        self._call_each([each for each in self._all if _overrides(each, "on_start")], "on_start", producer)
 
     @property
     def sees_transactions(self) -> bool:
@@ -223,20 +236,17 @@ class InterceptorChain:
 
     def transaction_ended(self, outcome: TransactionOutcome) -> None:
         """Tell the interceptors how a transaction ended. Outside of every state change."""
-        for interceptor in self._of_transactions:
-            self._call(interceptor, "on_transaction_end", outcome)
+        self._call_each(self._of_transactions, "on_transaction_end", outcome)
 
     def data_lost(self, loss: DataLoss) -> None:
         """Tell the interceptors of records that the cluster has lost. Outside of every state change."""
-        for interceptor in self._of_losses:
-            self._call(interceptor, "on_data_loss", loss)
+        self._call_each(self._of_losses, "on_data_loss", loss)
 
     # ------------------------------------------------------------------ batches
     def batch_changed(self, event: BatchEvent) -> None:
         """Tell the interceptors what happened to a batch. Outside of every state change."""
         hook, interceptors = self._batch_hooks[type(event)]
-        for interceptor in interceptors:
-            self._call(interceptor, hook, event)
+        self._call_each(interceptors, hook, event)
 
     def close(self) -> list[tuple[str, Awaitable[object]]]:
         """Close all interceptors; return what must be awaited, by name."""
@@ -253,6 +263,18 @@ class InterceptorChain:
                 if inspect.isawaitable(result):
                     waiting.append((name, result))
         return waiting
+
+
+def raise_soon(ended: BaseException) -> None:
+    """Raise what a hook has ended the program with out of the running loop, on its next turn, and not out of our own work."""
+    loop = asyncio._get_running_loop()
+    if loop is None:
+        raise ended
+    loop.call_soon(_raise, ended)
+
+
+def _raise(ended: BaseException) -> None:
+    raise ended
 
 
 def _overrides(interceptor: object, name: str) -> bool:

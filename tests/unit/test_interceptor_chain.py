@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import pytest
@@ -95,6 +96,46 @@ def test_an_outcome_is_told_with_its_record_wherever_the_record_went() -> None:
     interceptors.settled(batch, 0, None, error)  # a record has one outcome
     interceptors.refused(Record(value=b"refused"), error)
     assert first.heard == [(b"parked", METADATA, None), (b"there", None, error), (b"refused", None, error)]
+    assert last.heard == first.heard
+    assert not interceptors._open
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_a_hook_that_ends_the_program_ends_it_behind_the_hooks_of_the_others(ends: type[BaseException]) -> None:
+    """A notebook's loop goes on after Ctrl-C: the later interceptors never heard of the record."""
+
+    class Ends(ProducerInterceptor):
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def _end(self, hook: str) -> None:
+            self.heard.append(hook)
+            raise ends
+
+        def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+            self._end("acknowledgement")
+
+        def on_outcome(self, record: Record, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+            self._end("outcome")
+
+        def on_record_settled(self, record: Record, outcome: RecordOutcome) -> None:
+            self._end("settled")
+
+        def on_transaction_end(self, outcome: TransactionOutcome) -> None:
+            self._end("transaction")
+
+    holder = object()
+    first, last = Ends(), Ends()
+    interceptors = chain(first, last)
+    interceptors.accepted(Record(value=b"0"), holder, 0)
+    for tell in (
+        partial(interceptors.settled, holder, 0, METADATA, None),
+        partial(interceptors.refused, Record(value=b"1"), AiokprodError("x")),
+        partial(interceptors.transaction_ended, TransactionOutcome.COMMITTED),
+    ):
+        with pytest.raises(ends):
+            tell()
+    assert first.heard == [*["acknowledgement", "outcome", "settled"] * 2, "transaction"]
     assert last.heard == first.heard
     assert not interceptors._open
 

@@ -51,10 +51,18 @@ class DeliveryReports:
             self._untold += 1  # behind the call: the end of a transaction waits until it is 0 again
 
     def _tell_interceptors(self, holder: RecordHolder, first: int, last: int) -> None:
+        self._tell_of_each(holder, iter(self._interceptors.seen(holder, first, last)))
+
+    def _tell_of_each(self, holder: RecordHolder, indices: Iterator[int]) -> None:
         interceptors, batch, server = self._interceptors, holder.batch_number(), holder.written_to()
-        for index in interceptors.seen(holder, first, last):
-            metadata, error = holder.metadata(index), holder.error(index)
-            interceptors.settled(holder, index, metadata, error, holder.attempts(index), batch, server)
+        try:
+            for index in indices:
+                metadata, error = holder.metadata(index), holder.error(index)
+                interceptors.settled(holder, index, metadata, error, holder.attempts(index), batch, server)
+        except BaseException:
+            # KeyboardInterrupt, SystemExit. The loop may go on, as a notebook's does: the others are told on the next turn.
+            self._loop.call_soon(self._tell_of_each, holder, indices)
+            raise
         self._untold -= 1
         if not self._untold and self._ends:
             self._tell_ends()
@@ -68,8 +76,13 @@ class DeliveryReports:
 
     def _tell_ends(self) -> None:
         ends, self._ends = self._ends, []
-        for outcome in ends:
-            self._interceptors.transaction_ended(outcome)
+        try:
+            while ends:
+                self._interceptors.transaction_ended(ends.pop(0))
+        finally:
+            if ends:  # behind a KeyboardInterrupt, as above
+                self._loop.call_soon(self._tell_ends)
+                self._ends[:0] = ends
 
     def failed(
         self,

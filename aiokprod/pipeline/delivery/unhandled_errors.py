@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 
 from aiokprod.errors import AiokprodError
+from aiokprod.interceptor_chain import raise_soon
 from aiokprod.logs import QUIET_S, StateLog
 from aiokprod.model import Record
 
@@ -57,9 +58,8 @@ class UnhandledErrors:
             try:
                 self._tell_one(error, record, errors)
             except BaseException as broken:
-                loop = asyncio._get_running_loop()
-                if loop is not None and isinstance(broken, SystemExit | KeyboardInterrupt):
-                    loop.call_soon(_raise, broken)  # out of the loop, as where the loop calls the hook
+                if isinstance(broken, SystemExit | KeyboardInterrupt) and asyncio._get_running_loop() is not None:
+                    raise_soon(broken)  # as where the loop calls the hook
                 else:
                     self._log.hook_failed("on_delivery_error", broken)
 
@@ -103,7 +103,3 @@ class UnhandledErrors:
         told.record = record
         told.reported = True
         self._on_delivery_error(told)
-
-
-def _raise(error: BaseException) -> None:
-    raise error

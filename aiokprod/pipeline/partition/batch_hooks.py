@@ -73,8 +73,16 @@ class BatchHooks:
 
     def _tell(self) -> None:
         line, self._line = self._line, []
-        for event in line:
-            self._interceptors.batch_changed(event)
+        told = 0
+        try:
+            for event in line:
+                told += 1
+                self._interceptors.batch_changed(event)
+        finally:
+            if told < len(line):  # KeyboardInterrupt, SystemExit. The loop may go on, as a notebook's does.
+                if not self._line:
+                    self._loop.call_soon(self._tell)
+                self._line[:0] = line[told:]
         if self._is_due:
             self._ask()
 

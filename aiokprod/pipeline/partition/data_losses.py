@@ -14,7 +14,7 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AcknowledgedRecordsLostError
 from aiokprod.hooks import DataLoss
-from aiokprod.interceptor_chain import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain, raise_soon
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.wall_clock import wall_s
@@ -158,7 +158,10 @@ class DataLosses:
             self._metrics.acknowledged_records_lost.add(each.records)
             if number < NAMED:
                 self._log.warned_now(each.text(), topic=each.topic, partition=each.partition, broker=each.node)
-            self._interceptors.data_lost(each.event())
+            try:
+                self._interceptors.data_lost(each.event())
+            except (SystemExit, KeyboardInterrupt) as ended:  # the other losses are told, and the producer may fail
+                raise_soon(ended)
         if len(certain) > NAMED:
             records = sum([each.records for each in certain[NAMED:]])
             more = len(certain) - NAMED

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
-from stage_rig import parked
+from stage_rig import ManualLoop, parked
 
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, TransactionAbortedError
 from aiokprod.hooks import ProducerInterceptor
 from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
-from aiokprod.model import Persistence
+from aiokprod.model import Persistence, TransactionOutcome
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects, ReentryError
@@ -27,16 +28,16 @@ class Listener(ProducerInterceptor):
 
 
 class Desk:
-    """Reports, with their callbacks' notes. Needs a running loop."""
+    """Reports, with their callbacks' notes. Needs a loop, or a running one."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener | None = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.unhandled: list[AiokprodError] = []
-        self.listener = Listener()
+        self.listener = listener or Listener()
         self.effects = Effects(lambda: None, lambda _: None)
         log = StateLog("producer")
         chain = InterceptorChain((self.listener,), log)
         unhandled = UnhandledErrors(self.unhandled.append, log)
-        self.reports = DeliveryReports(asyncio.get_running_loop(), self.effects, chain, unhandled)
+        self.reports = DeliveryReports(loop or asyncio.get_running_loop(), self.effects, chain, unhandled)
 
 
 def test_interceptors_hear_of_an_outcome_on_the_next_turn_of_the_loop() -> None:
@@ -51,6 +52,37 @@ def test_interceptors_hear_of_an_outcome_on_the_next_turn_of_the_loop() -> None:
         assert isinstance(error, DeliveryTimeoutError)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_records_behind_one_whose_hook_ends_the_program_are_told_if_the_loop_goes_on(ends: type[BaseException]) -> None:
+    """A notebook's loop goes on after Ctrl-C: interceptors never heard of the further records of the batch."""
+
+    class Ends(Listener):
+        def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
+            super().on_acknowledgement(metadata, error)
+            if len(self.errors) in (1, 3):
+                raise ends
+
+        def on_transaction_end(self, outcome: TransactionOutcome) -> None:
+            outcomes.append(outcome)
+            if len(outcomes) == 1:
+                raise ends
+
+    outcomes: list[TransactionOutcome] = []
+    loop = ManualLoop()
+    desk = Desk(Ends(), loop)
+    record = parked(loop)
+    record.failure = DeliveryTimeoutError("late")
+    desk.reports.settled(record, 0, 4)
+    desk.reports.transaction_ended(TransactionOutcome.ABORTED)
+    desk.reports.transaction_ended(TransactionOutcome.COMMITTED)
+    told = []
+    while loop.soon:
+        with suppress(ends):
+            loop.run()
+        told.append((len(desk.listener.errors), len(outcomes)))
+    assert told == [(1, 0), (3, 0), (4, 1), (4, 2)]  # the end of a transaction waits for its records
 
 
 def test_an_unhandled_failure_is_reported_after_the_state_change() -> None:

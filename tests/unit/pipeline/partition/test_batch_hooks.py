@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, replace
 from random import Random
 from traceback import TracebackException
 from typing import Any
 
 import pytest
 from column_rig import column
+from stage_rig import ManualLoop
 from virtual_rig import Told, kinds, log, outcomes, run, started
 
 from aiokprod import Delivery, Producer
@@ -27,9 +29,14 @@ from aiokprod.hooks import (
     RecordOutcome,
     Server,
 )
+from aiokprod.interceptor_chain import InterceptorChain
+from aiokprod.logs import StateLog
 from aiokprod.model import Record
+from aiokprod.pipeline.partition.batch_hooks import BatchHooks
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork
+
+SEALED = BatchSealed(batch=1, topic="t", partition=0, records=1, at=1.0, opened_at=0.0, size_bytes=1)
 
 
 class Follows(ProducerInterceptor):
@@ -122,6 +129,27 @@ def test_batches_that_pass_by_have_no_events_and_no_number() -> None:
         assert len(hook.events) == 3 * 4
 
     run(scenario)
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_events_behind_one_whose_hook_ends_the_program_are_told_if_the_loop_goes_on(ends: type[BaseException]) -> None:
+    class Ends(Follows):
+        def on_batch_sealed(self, batch: BatchSealed) -> None:
+            super().on_batch_sealed(batch)
+            if batch.records != 2:
+                raise ends
+
+    loop = ManualLoop()
+    hook = Ends()
+    hooks = BatchHooks(loop, InterceptorChain((hook,), StateLog("producer")))
+    for records in (1, 2, 3, 4):
+        hooks._add(replace(SEALED, records=records))
+    told = []
+    while loop.soon:
+        with suppress(ends):
+            loop.run()
+        told.append(len(hook.events))
+    assert told == [1, 3, 4] and [event.records for event in hook.events] == [1, 2, 3, 4]
 
 
 class Acts(Follows):

@@ -212,7 +212,10 @@ class Rig:
     def __init__(self, snapshot: TopicSnapshot | None) -> None:
         self.client = Client(snapshot)
         self.metrics = Metrics()
-        self.hook = Losses()
+        self.use(Losses())
+
+    def use(self, hook: Losses) -> None:
+        self.hook = hook
         log = StateLog("producer")
         self.losses = DataLosses(self.metrics, log, InterceptorChain([self.hook], log))
 
@@ -275,6 +278,30 @@ def test_the_last_look_waits_for_nothing() -> None:
     rig.losses.suspect(suspicion())
     assert rig.look(0.1, is_last=True) is not None
     assert rig.hook.told and not rig.client.asked
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_a_hook_that_ends_the_program_hides_no_further_loss(ends: type[BaseException]) -> None:
+    """A notebook's loop goes on after Ctrl-C: the other losses were told to nothing, and a producer that is to fail did not."""
+    rig = Rig(snapshot_of())
+    looked: list[AcknowledgedRecordsLostError | None] = []
+
+    class Ends(Losses):
+        def on_data_loss(self, loss: DataLoss) -> None:
+            super().on_data_loss(loss)
+            raise ends
+
+    async def scenario() -> None:
+        for number in range(3):
+            rig.losses.suspect(suspicion(topic=f"t{number}"))
+        looked.append(rig.look(0.1, is_last=True))
+        await asyncio.get_running_loop().create_future()  # which the end of the loop cancels
+
+    rig.use(Ends())
+    with pytest.raises(ends):
+        asyncio.run(scenario())
+    assert looked[0] is not None and looked[0].topic == "t0"
+    assert len(rig.hook.told) == rig.metrics.acknowledged_records_lost.value / 5 == 3
 
 
 def test_many_losses_at_once_have_few_lines(caplog: pytest.LogCaptureFixture) -> None:
