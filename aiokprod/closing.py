@@ -18,6 +18,7 @@ from math import inf
 from typing import Any, TypeAlias
 
 from aiokprod.errors import AiokprodError
+from aiokprod.interceptor_chain import raise_soon
 from aiokprod.logs import StateLog
 from aiokprod.model import CloseReport, Persistence
 from aiokprod.pipeline.pipeline import Pipeline
@@ -113,9 +114,9 @@ class Closing:
             try:
                 pipeline.end()
                 break
-            except (
-                Exception
-            ) as bug:  # of ours: what it has not done it does again, and the tasks are ended all the same
+            except (SystemExit, KeyboardInterrupt) as ended:
+                raise_soon(ended)  # where the loop goes on, the closing does, too
+            except Exception as bug:  # of ours: what it has not done it does again, and the tasks end all the same
                 self._log.failed(bug)
         late: asyncio.Future[None] = self._loop.create_future()
         timer = self._loop.call_later(GONE_S, late.set_result, None)
@@ -125,6 +126,7 @@ class Closing:
         pipeline.measure()
         never = self._loop.create_future()  # the hooks have a bound of their own
         await self._carry_through(self._run_hooks, "aiokprod-hooks", never)
+        self._close_hooks = None  # may hold what holds this closing
         self._settle()
 
     async def _end_transaction(self) -> None:
@@ -146,9 +148,17 @@ class Closing:
         return False
 
     async def _run_hooks(self) -> None:
-        close_hooks, self._close_hooks = self._close_hooks, None
-        if close_hooks is not None:  # None: an earlier run of this step called them and was cancelled
-            await close_hooks()
+        close_hooks = self._close_hooks
+        if close_hooks is None:
+            return
+        for _ in range(2):  # each hook is closed once: the second call closes those that an exception has left
+            try:
+                await close_hooks()
+                break
+            except (SystemExit, KeyboardInterrupt) as ended:
+                raise_soon(ended)
+            except Exception as bug:
+                self._log.failed(bug)
 
     def _tell_bug(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (bug := task.exception()) is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from aiokprod.errors import AiokprodError
@@ -247,22 +246,6 @@ class InterceptorChain:
         """Tell the interceptors what happened to a batch. Outside of every state change."""
         hook, interceptors = self._batch_hooks[type(event)]
         self._call_each(interceptors, hook, event)
-
-    def close(self) -> list[tuple[str, Awaitable[object]]]:
-        """Close all interceptors; return what must be awaited, by name."""
-        waiting: list[tuple[str, Awaitable[object]]] = []
-        for interceptor in self._all:
-            name = f"{type(interceptor).__name__}.close"
-            try:
-                result = interceptor.close()
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as broken:  # also CancelledError: the other interceptors are still called
-                self._log.hook_failed(name, broken)
-            else:
-                if inspect.isawaitable(result):
-                    waiting.append((name, result))
-        return waiting
 
 
 def raise_soon(ended: BaseException) -> None:

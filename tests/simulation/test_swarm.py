@@ -22,7 +22,7 @@ from swarm.world_values import World
 SEEDS = int(os.environ.get("AIOKPROD_TEST_SWARM_SEEDS", "80"))
 FIRST = int(os.environ.get("AIOKPROD_TEST_SWARM_FIRST", "0"))
 PARTS = 20
-FOUND = (16_326, 26_886, 28_526, 31_706, 37_366, 37_966)
+FOUND = (16_326, 18_906, 25_266, 26_886, 28_526, 31_706, 37_366, 37_966)
 """Worlds beyond those that are played each night, in which something was found."""
 PROCESS_WORLDS = int(os.environ.get("AIOKPROD_TEST_SWARM_PROCESS_WORLDS", "600"))
 PROCESS_PARTS = 6

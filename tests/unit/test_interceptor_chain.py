@@ -23,7 +23,6 @@ class Appends(ProducerInterceptor):
     def __init__(self, text: bytes) -> None:
         self.text = text
         self.heard: list[tuple[RecordMetadata | None, AiokprodError | None]] = []
-        self.is_closed = False
 
     def on_send(self, record: Record) -> Record:
         return replace(record, value=record.value + self.text)
@@ -31,18 +30,12 @@ class Appends(ProducerInterceptor):
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
         self.heard.append((metadata, error))
 
-    def close(self) -> None:
-        self.is_closed = True
-
 
 class Breaks(ProducerInterceptor):
     def on_send(self, record: Record) -> Record:
         raise RuntimeError("broken")
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: AiokprodError | None) -> None:
-        raise RuntimeError("broken")
-
-    def close(self) -> None:
         raise RuntimeError("broken")
 
 
@@ -64,9 +57,7 @@ def test_a_broken_one_is_left_out() -> None:
     broken = chain(Appends(b"1"), Breaks(), ReturnsNothing(), last)
     assert broken.on_send(Record(value=b"0")).value == b"012"
     broken.on_acknowledgement(METADATA, None)
-    broken.close()
     assert last.heard == [(METADATA, None)]
-    assert last.is_closed
 
 
 def test_an_empty_chain_is_false() -> None:

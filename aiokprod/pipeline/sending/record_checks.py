@@ -11,8 +11,9 @@ import asyncio
 import inspect
 import math
 import re
-from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
@@ -24,7 +25,7 @@ from aiokprod.errors import (
     RecordTypeError,
     SerializationError,
 )
-from aiokprod.interceptor_chain import InterceptorChain
+from aiokprod.interceptor_chain import InterceptorChain, raise_soon
 from aiokprod.logs import StateLog
 from aiokprod.model import Record
 from aiokprod.pipeline.partition.batch import BATCH_OVERHEAD_BYTES
@@ -44,6 +45,8 @@ SECONDS_FROM, SECONDS_BELOW = (
 )  # as seconds since 1970, a time from 2001 on; as milliseconds, one before 1973
 LONGEST_TIMEOUT_S = 1e9  # thirty years: what a timer of every event loop takes
 
+Closes: TypeAlias = "deque[tuple[str, Callable[[], object]]]"
+
 
 class RecordChecks:
     """Checks of everything a caller hands in."""
@@ -62,6 +65,8 @@ class RecordChecks:
             )
             if serializer is not None
         ]
+        self._unclosed: tuple[Closes, ...] = ()  # since `configure`: interceptors, serializers
+        self._closing: deque[tuple[str, object]] = deque()  # what these have returned, which may have to be awaited
         self.is_plain = not self.interceptors and not self._serializers
         self.may_send_columns = not self._serializers and self.interceptors.may_miss_columns
         self._max_request_bytes = config.max_request_size
@@ -361,6 +366,9 @@ class RecordChecks:
             ConfigError: one of them raised.
         """
         self.interceptors.forget()
+        interceptors = [(type(each).__name__, each) for each in self._config.interceptors]
+        self._unclosed = (_closes(interceptors), _closes(self._serializers))
+        self._closing.clear()
         for name, hook, arguments in self._configurable():
             configure = getattr(hook, "configure", None)
             if callable(configure):
@@ -382,22 +390,28 @@ class RecordChecks:
         return hooks
 
     async def close(self, timeout_s: float) -> None:
-        """Close interceptors and serializers, with the producer. Those whose `close` is async share `timeout_s`."""
+        """Close interceptors and serializers, with the producer. Those whose `close` is async share `timeout_s`.
+
+        Each is closed once for each `configure`: called again after a cancellation, or an exception between two lines, this
+        closes those that are left.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_s
-        for name, waiting in self.interceptors.close():
-            await self._closed(name, waiting, deadline)
-        for name, serializer in self._serializers:
-            close = getattr(serializer, "close", None)
-            if callable(close):
+        for hooks in self._unclosed:
+            while hooks:
+                count, name = len(hooks), hooks[0][0]
                 try:
-                    result = close()
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as broken:
-                    self._log.hook_failed(f"{name}.close", broken)
-                    continue
+                    self._closing.append((name, hooks.popleft()[1]()))
+                except BaseException as broken:  # also CancelledError
+                    if len(hooks) == count:
+                        raise  # not of the hook
+                    if isinstance(broken, SystemExit | KeyboardInterrupt):
+                        raise_soon(broken)  # the others are closed: the loop may go on
+                    else:
+                        self._log.hook_failed(name, broken)
+            while self._closing:
+                name, result = self._closing.popleft()
                 if inspect.isawaitable(result):
-                    await self._closed(f"{name}.close", result, deadline)
+                    await self._closed(name, result, deadline)
 
     async def _closed(self, name: str, waiting: Awaitable[object], deadline: float) -> None:
         bound = asyncio.timeout_at(deadline)
@@ -408,13 +422,19 @@ class RecordChecks:
             if is_cancelled_now():
                 raise
             self._log.hook_failed(name, cancelled)
-        except (SystemExit, KeyboardInterrupt):
-            raise
+        except (SystemExit, KeyboardInterrupt) as ended:
+            raise_soon(ended)
         except BaseException as broken:
             if bound.expired():
                 self._log.warned(f"slow {name}", f"{name} did not end in time, and was cancelled")
             else:
                 self._log.hook_failed(name, broken)
+
+
+def _closes(hooks: Sequence[tuple[str, object]]) -> Closes:
+    """Return what closes these hooks, by name; a serializer need not have it."""
+    found = [(f"{name}.close", getattr(hook, "close", None)) for name, hook in hooks]
+    return deque((name, close) for name, close in found if callable(close))
 
 
 def is_cancelled_now() -> bool:

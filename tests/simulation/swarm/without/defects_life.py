@@ -124,7 +124,7 @@ DEFECTS = (
             Change(
                 "life",
                 "        if not self._closing.is_done:\n            self._check_loop()\n",
-                "        if self._closing._close_hooks is None and not self._closing.is_done:\n"
+                "        if not any(self._checks._unclosed) and not self._closing.is_done:\n"
                 "            return CloseReport.empty()\n"
                 "        if not self._closing.is_done:\n            self._check_loop()\n",
             ),

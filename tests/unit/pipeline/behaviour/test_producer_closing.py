@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
 from rig import run, run_in_virtual_time, started, until
+from source_points import OneFault, Point, each_fault
 
 from aiokprod import CloseReport, Persistence, Producer, ProducerInterceptor
 from aiokprod.errors import BootstrapError, ProducerClosedError, UndeliveredAtCloseError
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
-from aiokprod.testing.virtual import run_virtual
+from aiokprod.testing.virtual import VirtualNetwork, VirtualRun, run_virtual
 
 LOST = {("t", 0, Persistence.POSSIBLY_PERSISTED): 1}
 
@@ -220,6 +223,90 @@ def test_a_cancelled_task_of_the_closing_changes_nothing_for_its_callers(cancell
         assert hits > 0
 
     run(scenario())
+
+
+class Counts(ProducerInterceptor):
+    """An interceptor that counts how often it is closed; its close may raise."""
+
+    def __init__(self, raised: type[BaseException] | None = None) -> None:
+        self.raised = raised
+        self.closes = 0
+
+    def close(self) -> None:
+        self.closes += 1
+        if self.raised is not None:
+            raise self.raised
+
+
+@pytest.mark.pure("an exception is raised between two lines of the sources")
+def test_hooks_are_closed_wherever_an_exception_comes_between_two_lines_of_their_closing() -> None:
+    """At its first one none was closed, and nothing tried again."""
+
+    step = "RecordChecks.close"
+
+    def strike() -> None:
+        raise RecursionError("between two lines")
+
+    async def scenario() -> None:
+        for at in count():
+            hooks = [Counts(), Counts()]
+            async with started("t", interceptors=hooks) as (_, producer):
+                fault = Point(at, strike, lambda frame: frame.f_code.co_qualname == step, inside=step)
+                fault.arm()
+                await producer.close()
+                fault.disarm()
+            assert [hook.closes for hook in hooks] == [1, 1], fault
+            assert producer.health().state is ProducerState.CLOSED
+            if not fault.has_struck:
+                break
+        assert at > 5
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_a_hook_whose_close_ends_the_program_keeps_no_close_from_its_end_if_the_loop_goes_on(
+    ends: type[BaseException],
+) -> None:
+    hooks = [Counts(), Counts(ends), Counts()]
+
+    async def scenario(network: VirtualNetwork) -> None:
+        async with MockCluster(network=network) as cluster:
+            producer = Producer(cluster.bootstrap_servers, dialer=network.dial, interceptors=hooks)
+            await producer.start()
+            assert (await producer.close()).is_clean
+            assert producer.health().state is ProducerState.CLOSED
+
+    with VirtualRun(1) as virtual:
+        task = virtual.loop.create_task(scenario(virtual.network))
+        with pytest.raises(ends):
+            virtual.loop.run_until_complete(task)
+        virtual.loop.run_until_complete(task)
+    assert [hook.closes for hook in hooks] == [1, 1, 1]
+
+
+@pytest.mark.pure("an exception is raised between two lines of the sources")
+def test_a_close_goes_on_behind_an_interrupt_at_its_end_if_the_loop_goes_on() -> None:
+    """The closing was over with it: its tasks and connections stayed, and the hooks were not closed."""
+
+    async def scenario(network: VirtualNetwork, hook: Counts, fault: OneFault) -> None:
+        async with MockCluster(network=network) as cluster:
+            producer = Producer(cluster.bootstrap_servers, dialer=network.dial, interceptors=[hook])
+            await producer.start()
+            with fault:
+                await producer.close()
+            assert producer.health().state is ProducerState.CLOSED
+
+    for fault in each_fault(KeyboardInterrupt, "Pipeline.end"):
+        hook = Counts()
+        with VirtualRun(1) as virtual:
+            task = virtual.loop.create_task(scenario(virtual.network, hook, fault))
+            with suppress(KeyboardInterrupt):
+                virtual.loop.run_until_complete(task)
+            virtual.loop.run_until_complete(task)
+            assert hook.closes == 1, fault
+            left = virtual.leftovers()
+            assert not left.tasks and not left.connections, fault
 
 
 def test_a_close_task_cancelled_in_every_turn_still_delivers() -> None:

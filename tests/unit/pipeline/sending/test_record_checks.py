@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import ChainMap, OrderedDict, deque
 from collections.abc import Generator
 from types import MappingProxyType
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 from rig import run, started, values
+from source_points import each_fault
 
-from aiokprod import ProducerConfig, Record
+from aiokprod import ProducerConfig, ProducerInterceptor, Record
 from aiokprod.errors import (
     AiokprodError,
     InvalidPartitionError,
@@ -411,5 +413,77 @@ def test_an_illegal_record_makes_no_request() -> None:
                     producer.send(topic, b"v")  # type: ignore[arg-type]
             await producer.flush()
             assert (cluster.requests_seen("Metadata"), cluster.requests_seen("Produce")) == before
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------- the life of the hooks
+class Closes(ProducerInterceptor):
+    """An interceptor, or a serializer, that notes how often it is closed; its close may raise."""
+
+    def __init__(self, raised: type[BaseException] | None = None) -> None:
+        self.closes = 0
+        self.raised = raised
+
+    def __call__(self, data: Any) -> Any:
+        return data
+
+    def configure(self, config: Any, is_key: bool = False) -> None:
+        """Be told of either kind."""
+
+    def close(self) -> Any:
+        self.closes += 1
+        if self.raised is not None:
+            raise self.raised
+        closed = asyncio.get_running_loop().create_future()
+        closed.set_result(None)
+        return closed
+
+
+def hooked(*raised: type[BaseException] | None) -> tuple[RecordChecks, list[Closes]]:
+    """Return checks with two interceptors and two serializers, configured, that raise in their close."""
+    hooks = [Closes(each) for each in raised]
+    checks = checks_with(interceptors=hooks[:2], key_serializer=hooks[2], value_serializer=hooks[3])
+    checks.configure()
+    return checks, hooks
+
+
+def test_every_hook_is_closed_once_for_each_start() -> None:
+    async def scenario() -> None:
+        checks, hooks = hooked(RuntimeError, None, asyncio.CancelledError, None)
+        for number in (1, 2):
+            await checks.close(0.5)
+            await checks.close(0.5)
+            assert [hook.closes for hook in hooks] == [number] * 4
+            checks.configure()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_a_close_that_ends_the_program_ends_it_behind_those_of_the_other_hooks(ends: type[BaseException]) -> None:
+    """A notebook's loop goes on after Ctrl-C: the other hooks were never closed."""
+    found: list[Closes] = []
+
+    async def scenario() -> None:
+        checks, hooks = hooked(ends, None, ends, None)
+        found.extend(hooks)
+        await checks.close(0.5)
+        await asyncio.get_running_loop().create_future()  # which the end of the loop cancels
+
+    with pytest.raises(ends):
+        asyncio.run(scenario())
+    assert [hook.closes for hook in found] == [1] * 4
+
+
+@pytest.mark.pure("an exception is raised between two lines of the sources")
+def test_hooks_that_an_exception_between_two_lines_has_left_are_closed_by_the_next_call() -> None:
+    async def scenario() -> None:
+        for fault in each_fault(RecursionError):
+            checks, hooks = hooked(None, None, None, None)
+            with fault:
+                await checks.close(0.5)
+            await checks.close(0.5)
+            assert [hook.closes for hook in hooks] == [1] * 4, fault
 
     run(scenario())
