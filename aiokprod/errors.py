@@ -349,11 +349,13 @@ class SerializationError(DeliveryError):
 
     advice = "Correct the serializer, or what it was given; nothing of this record was sent."
     default_persistence = Persistence.NOT_PERSISTED
+    may_help_again: bool = False
+    """True if what the serializer asks did not answer; a serializer that raises this error can set it."""
 
     @property
     def retriable(self) -> bool:
-        """False: the same record would fail again."""
-        return False
+        """False as a rule: the same record would fail again. True if what the serializer asks did not answer."""
+        return self.may_help_again
 
 
 class PartitionerError(DeliveryError):

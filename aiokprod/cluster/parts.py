@@ -211,7 +211,7 @@ class ClusterParts:
         self.log.warned(
             f"unknown {names}{more}",
             f"the cluster does not know {'topic' if is_one else 'topics'} {names}{more}: records wait up to"
-            f" {self._config.max_block_ms / 1000:g} s (max_block_ms) until {'it is' if is_one else 'they are'} created"
+            f" {self._config.longest_block} until {'it is' if is_one else 'they are'} created"
             f" ({how})",
         )
 

@@ -322,6 +322,16 @@ class ProducerConfig:
         return self.delivery_timeout_ms / 1000
 
     @property
+    def block_option(self) -> str:
+        """Name of the option that bounds the wait for room, metadata or a serializer: the shorter of the two."""
+        return "delivery_timeout_ms" if self.delivery_timeout * 1000 < self.max_block_ms else "max_block_ms"
+
+    @property
+    def longest_block(self) -> str:
+        """The bound of that wait, for a text: `60 s (max_block_ms)`."""
+        return f"{min(self.max_block_ms / 1000, self.delivery_timeout):g} s ({self.block_option})"
+
+    @property
     def start_timeout(self) -> float | None:
         """start_timeout_ms in seconds; None: no bound."""
         return None if self.start_timeout_ms == -1 else self.start_timeout_ms / 1000

@@ -31,7 +31,7 @@ class Outages:
     """The outages of one producer, as the log tells them."""
 
     def __init__(
-        self, parking: Parking, log: StateLog, metrics: Metrics, failing: FailingBatches, max_block_s: float
+        self, parking: Parking, log: StateLog, metrics: Metrics, failing: FailingBatches, longest_block: str
     ) -> None:
         self.since: float | None = None  # when DEGRADED began or ended last, seconds since 1970
         self.is_degraded = False  # as the housekeeping saw it last
@@ -39,7 +39,7 @@ class Outages:
         self._log = log
         self._metrics = metrics
         self._failing = failing
-        self._max_block_s = max_block_s
+        self._longest_block = longest_block
         self._looked_at: float | None = None  # loop time
         self._stall_pace = Pace()
         self._first: object = None  # what has waited for room as the first since `_first_at`
@@ -139,7 +139,7 @@ class Outages:
         self._log.warned_now(
             f"the buffer is full, and nothing has left it for {now - self._first_at:.1f} s: {readable(gate.held_bytes)} of"
             f" {readable(gate.limit_bytes)} of buffer_memory are taken; {records} records and {tasks} tasks wait for room, up"
-            f" to {self._max_block_s:g} s (max_block_ms)"
+            f" to {self._longest_block}"
         )
 
     # ------------------------------------------------------------------ serializers

@@ -116,7 +116,7 @@ class Pipeline:
         self.transactor = self.backend.transactor
         if self.transactor is not None:
             self.transactor.flush = self.flush
-        self.outages = Outages(self.parking, log, metrics, self.context.failing, config.max_block_ms / 1000)
+        self.outages = Outages(self.parking, log, metrics, self.context.failing, config.longest_block)
         self._watch = Watch(self.loop, metrics, log, self.backend.stalls, self.crashed)
         self.column_tickets = Tickets()  # of `send_columns`, by topic
 

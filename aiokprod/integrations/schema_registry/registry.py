@@ -42,14 +42,8 @@ class RegistryError(SerializationError):
     """The schema registry does not answer, refuses, or does not have the schema."""
 
     advice = LATER
-    may_help_again: bool = False
     is_of_data: bool = False
     """True if the registry has answered, and does not have this schema."""
-
-    @property
-    def retriable(self) -> bool:
-        """True if the registry did not answer or was busy: the same record can be sent again."""
-        return self.may_help_again
 
 
 class Held:

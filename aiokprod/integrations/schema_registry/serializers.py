@@ -32,12 +32,27 @@ CLASSES: Final = {
 }
 
 
-class Made:
-    """A serializer of the client, and the topics whose schema it has found: for them it awaits nothing any more."""
+class Question:
+    """What the registry is asked before records of one topic are written. Those sent until it has failed share its failure."""
 
-    def __init__(self, serializer: Any) -> None:
+    def __init__(self) -> None:
+        self.failure: RegistryError | None = None
+        self.task: asyncio.Task[None] | None = None  # made when the first record has its turn
+
+
+class Made:
+    """A serializer of the client in one event loop, and what it knows of topics.
+
+    Args:
+        serializer: None until the first record has its turn.
+    """
+
+    def __init__(self, serializer: Any = None) -> None:
         self.serializer = serializer
         self.topics: set[str] = set()
+        """Topics whose schema it has found. If that cannot change, it awaits nothing for them any more."""
+        self.questions: dict[str, Question] = {}
+        """The latest question about each topic that has not failed."""
 
 
 class RegistrySerializer:
@@ -79,6 +94,8 @@ class RegistrySerializer:
         self._check: Check | None = None
         if STRATEGY not in self._options and f"{STRATEGY}.type" not in self._options:
             self._options[STRATEGY] = self._subject_of
+        # With a strategy of the program each record may have a subject of its own: no failure is shared then.
+        self._is_shared = self._options.get(STRATEGY) == self._subject_of
         self._is_fixed = not self._options.get("use.latest.version") and not self._options.get(
             "use.latest.with.metadata"
         )
@@ -116,17 +133,25 @@ class RegistrySerializer:
             why = self._check(data)
             if why:
                 return failed(self._unfit(why, topic))
-        made = self._made.get(asyncio.get_running_loop())
-        if made is not None and topic in made.topics:
+        loop = asyncio.get_running_loop()
+        made = self._made.get(loop)
+        if made is None:
+            made = self._made[loop] = Made()
+        elif self._is_fixed and topic in made.topics:
             return self._at_once(made, topic, headers, data)
-        return self._ask(topic, headers, data)
+        return self._ask(made, topic, headers, data, self._question(made, topic))
 
     async def close(self) -> None:
         """Close the registry's connections, unless other serializers use them; the producer calls it when it closes.
 
         Cancellation: the connections are given up.
         """
-        self._made.pop(asyncio.get_running_loop(), None)
+        made = self._made.pop(asyncio.get_running_loop(), None)
+        if made is not None:
+            tasks = [each.task for each in made.questions.values() if each.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self._registry.let_go(self)
 
     def _at_once(
@@ -141,38 +166,69 @@ class RegistrySerializer:
         except Exception as error:
             return failed(self._told(error, topic, data))
         coroutine.close()  # it waits after all, as for an entry that its cache has lost
-        return self._ask(topic, headers, data)
+        return self._ask(made, topic, headers, data, Question())
 
-    async def _ask(self, topic: str, headers: HeaderList, data: Any) -> bytes | None:
-        """Serialize; the client asks the registry if it must."""
+    @staticmethod
+    def _question(made: Made, topic: str) -> Question:
+        """Return the question about this topic that has not failed."""
+        question = made.questions.get(topic)
+        if question is None:
+            question = made.questions[topic] = Question()
+        return question
+
+    async def _ask(self, made: Made, topic: str, headers: HeaderList, data: Any, question: Question) -> bytes | None:
+        """Serialize; the client asks the registry if it must, once for all records that wait for the same answer."""
+        if self._is_shared and topic not in made.topics and question.failure is None:
+            if question.task is None:
+                # A task of its own: the deadline of the record that comes first must not end it for all others.
+                name = f"aiokprod-schema-{topic}"
+                question.task = asyncio.create_task(self._find(made, topic, list(headers), data, question), name=name)
+            await asyncio.wait([question.task])
+        if question.failure is not None:
+            raise question.failure.clone() from None
         try:
-            made = await self._serializer()
-            result: bytes | None = await made.serializer(data, self._context(topic, headers))
-        except ConfigError as wrong:
-            raise SerializationError(f"{self._field}_serializer: {wrong.message}", topic=topic) from None
+            serializer = await self._serializer(made)
+            result: bytes | None = await serializer(data, self._context(topic, headers))
         except Exception as error:
-            raise self._told(error, topic, data) from None
-        if self._is_fixed:
-            made.topics.add(topic)
+            told = self._told(error, topic, data)
+            self._has_failed(made, topic, question, told)
+            raise told from None
+        made.topics.add(topic)
         return result
 
-    async def _serializer(self) -> Made:
-        """Return the client's serializer of the running event loop."""
-        loop = asyncio.get_running_loop()
-        made = self._made.get(loop)
-        if made is None:
+    async def _find(self, made: Made, topic: str, headers: HeaderList, data: Any, question: Question) -> None:
+        """Ask for the schema of a topic, as the client does for a record; the result is thrown away."""
+        try:
+            serializer = await self._serializer(made)
+            await serializer(data, self._context(topic, headers))
+        except Exception as error:  # if it is about the record, the record finds it out by itself
+            self._has_failed(made, topic, question, self._told(error, topic, data))
+
+    def _has_failed(self, made: Made, topic: str, question: Question, told: SerializationError) -> None:
+        """Share the failure of a question, if it is one, with the records sent until now. Later ones ask again."""
+        if isinstance(told, RegistryError) and self._is_shared:
+            question.failure = told
+            if made.questions.get(topic) is question:
+                del made.questions[topic]
+
+    async def _serializer(self, made: Made) -> Any:
+        """Return the client's serializer of the running event loop.
+
+        Raises:
+            ConfigError: the client does not take the options.
+        """
+        if made.serializer is None:
             client = self._registry.hold(self)
             module, name = CLASSES[self._form]
             kind: Any = getattr(import_module(f"confluent_kafka.schema_registry.{module}"), name)
             order = (client, self._schema) if self._form == "avro" else (self._schema, client)
             try:
-                made = Made(await kind(*order, conf=self._options))
+                made.serializer = await kind(*order, conf=self._options)
             except json.JSONDecodeError:  # of the registry, which was asked for references
                 raise
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"confluent-kafka does not take the options: {error}") from None
-            self._made[loop] = made
-        return made
+        return made.serializer
 
     def _context(self, topic: str, headers: HeaderList) -> Any:
         from confluent_kafka.serialization import MessageField, SerializationContext
@@ -206,6 +262,8 @@ class RegistrySerializer:
         subject = self._subjects.get(topic, "")
         if isinstance(error, SerializationError):
             return error
+        if isinstance(error, ConfigError):
+            return SerializationError(f"{self._field}_serializer: {error.message}", topic=topic)
         of_registry = self._registry.failure(error, subject, topic)
         if of_registry is not None:
             return of_registry

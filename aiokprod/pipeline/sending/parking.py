@@ -48,7 +48,7 @@ from aiokprod.pipeline.partition.verdicts import is_topic_refused
 from aiokprod.pipeline.sending.admission import AdmissionGate
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.partitioners import make_partitioner
-from aiokprod.pipeline.sending.record_checks import RecordChecks
+from aiokprod.pipeline.sending.record_checks import AWAY, RecordChecks
 from aiokprod.pipeline.sending.send_timeouts import SendTimeouts
 from aiokprod.pipeline.sending.serializing import SerializingLine, let_go
 from aiokprod.pipeline.timer_queue import TimerQueue
@@ -104,6 +104,7 @@ class Parking:
         self._clock = context.loop.time
         self._max_block_s = settings.max_block_s
         self._block_s = min(settings.max_block_s, settings.delivery_timeout_s)
+        self._block_option = config.block_option
         self._keeps_failed = settings.keep_failed_records
         self.overhead_bytes = RECORD_OVERHEAD_BYTES  # charged beside a record's own bytes
         self._client = client
@@ -816,12 +817,31 @@ class Parking:
         if record.waits is WaitsFor.ROOM:
             error: AiokprodError = self.buffer_full(record.topic, record.charge_bytes, elapsed_s)
         elif record.waits is WaitsFor.SERIALIZER:
-            error = SerializationError(
-                f"the serializer has not answered within {elapsed_s:.1f} s (max_block_ms)", topic=record.topic
-            )
+            error = self._serializer_too_late(record, elapsed_s)
         else:
             return self.unknown_topic(record.topic, elapsed_s)
         error.elapsed_s = elapsed_s
+        return error
+
+    def _serializer_too_late(self, record: ParkedRecord, elapsed_s: float) -> SerializationError:
+        """Return the error of a record whose serializer, or that of a record before it, has taken too long.
+
+        Nothing is wrong with the record, as far as is known: another attempt may help.
+        """
+        line = self._lines.get(record.topic)
+        away = None if line is None else line.away
+        if line is None or not line.waiting or line.waiting[0] is record:
+            text = f"the serializer has not answered within {elapsed_s:.1f} s ({self._block_option})"
+            before = "that of the record before it failed"
+        else:
+            waited = f"{elapsed_s:.1f} s ({self._block_option})"
+            text = f"the record has waited {waited} for serializers of records before it in the topic"
+            before = "the last that ended failed"
+        error = SerializationError(text if away is None else f"{text}; {before}: {away.message}", topic=record.topic)
+        error.may_help_again = True
+        advise(error, AWAY)
+        if away is not None:
+            error.__cause__ = away.clone()
         return error
 
     def buffer_full(self, topic: str, charge_bytes: int, waited_s: float | None = None) -> BufferFullError:
@@ -834,7 +854,7 @@ class Parking:
         """
         gate = self.gate
         self._metrics.buffer_full_errors.add(1)
-        when = "" if waited_s is None else f" within {waited_s:.1f} s (max_block_ms)"
+        when = "" if waited_s is None else f" within {waited_s:.1f} s ({self._block_option})"
         return BufferFullError(
             f"no room for a record of {charge_bytes} bytes{when}: {gate.held_bytes} of {gate.limit_bytes} bytes of "
             f"buffer_memory are taken, and records that wait for room take {gate.waiting_bytes} of "

@@ -24,6 +24,7 @@ from aiokprod.errors import (
     RecordTooLargeError,
     RecordTypeError,
     SerializationError,
+    advise,
 )
 from aiokprod.interceptor_chain import InterceptorChain, raise_soon
 from aiokprod.logs import StateLog
@@ -43,6 +44,8 @@ SECONDS_FROM, SECONDS_BELOW = (
     10**9,
     10**11,
 )  # as seconds since 1970, a time from 2001 on; as milliseconds, one before 1973
+OF_FILES = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+AWAY = "Nothing of this record was sent. See that what its serializer asks can be reached, and send the record again."
 LONGEST_TIMEOUT_S = 1e9  # thirty years: what a timer of every event loop takes
 
 Closes: TypeAlias = "deque[tuple[str, Callable[[], object]]]"
@@ -279,7 +282,7 @@ class RecordChecks:
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as broken:
-                raise SerializationError(f"{name}_serializer raised {type(broken).__name__}", topic=topic) from broken
+                raise raised(name, broken, topic) from broken
             setattr(record, name, result)
             if inspect.isawaitable(result):
                 waiting.append(result)
@@ -304,9 +307,7 @@ class RecordChecks:
                 except (SystemExit, KeyboardInterrupt, GeneratorExit):  # the last: this coroutine is thrown away
                     raise
                 except BaseException as broken:
-                    raise SerializationError(
-                        f"{name}_serializer raised {type(broken).__name__}", topic=record.topic
-                    ) from broken
+                    raise raised(name, broken, record.topic) from broken
 
     def frozen(self, record: Record) -> tuple[bytes | None, bytes | None, bytes | None, int, int]:
         """Return key, value, headers, timestamp and size bound of a record whose serializers are done, all checked."""
@@ -435,6 +436,21 @@ def _closes(hooks: Sequence[tuple[str, object]]) -> Closes:
     """Return what closes these hooks, by name; a serializer need not have it."""
     found = [(f"{name}.close", getattr(hook, "close", None)) for name, hook in hooks]
     return deque((name, close) for name, close in found if callable(close))
+
+
+def raised(name: str, broken: BaseException, topic: str | None) -> SerializationError:
+    """Return the error of a record whose serializer raised.
+
+    Args:
+        name: "key" or "value".
+        broken: what it raised. Without a connection, or an answer in time, the same record may have more luck later.
+        topic: of the record.
+    """
+    error = SerializationError(f"{name}_serializer raised {type(broken).__name__}", topic=topic)
+    if isinstance(broken, OSError) and not isinstance(broken, OF_FILES):
+        error.may_help_again = True
+        advise(error, AWAY)
+    return error
 
 
 def is_cancelled_now() -> bool:

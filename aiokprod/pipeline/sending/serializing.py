@@ -35,6 +35,9 @@ class SerializingLine:
         self._fail = fail
         self._too_late = too_late
         self.waiting: deque[ParkedRecord] = deque()
+        # The last failure that another attempt may cure, until a serializer succeeds: what it asks seems to be away, and the
+        # records behind have waited for that.
+        self.away: AiokprodError | None = None
 
     async def run(self) -> None:
         """Run until the line is empty."""
@@ -48,8 +51,11 @@ class SerializingLine:
             try:
                 async with asyncio.timeout_at(parked.block_deadline):
                     await self._finish(record)
+                self.away = None
             except AiokprodError as error:
                 failure = error
+                if error.retriable:
+                    self.away = error
             except TimeoutError:  # what the user's code raises comes as a SerializationError
                 failure = self._too_late(parked)
             self.waiting.popleft()

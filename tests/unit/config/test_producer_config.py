@@ -151,6 +151,19 @@ def test_timeouts_left_out_give_way_to_a_delivery_timeout(
     assert one.delivery_timeout_ms == options["delivery_timeout_ms"]
 
 
+@pytest.mark.parametrize(
+    ("options", "bound"),
+    [
+        ({}, "60 s (max_block_ms)"),
+        ({"max_block_ms": 0}, "0 s (max_block_ms)"),
+        ({"delivery_timeout_ms": 45_500, "request_timeout_ms": 9_000}, "45.5 s (delivery_timeout_ms)"),
+        ({"delivery_timeout_ms": 60_000, "request_timeout_ms": 9_000}, "60 s (max_block_ms)"),
+    ],
+)
+def test_the_bound_of_a_wait_is_told_with_the_option_that_sets_it(options: dict[str, Any], bound: str) -> None:
+    assert config(**options).longest_block == bound
+
+
 def test_a_timeout_raised_by_rule_is_derived_again_by_replace() -> None:
     assert config(request_timeout_ms=200_000).replace(request_timeout_ms=1_000).delivery_timeout_ms == 120_000
 

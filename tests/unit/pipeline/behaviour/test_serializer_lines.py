@@ -10,7 +10,7 @@ import pytest
 from virtual_rig import Told, kinds, log, outcomes, room, run, started, waits_for
 
 from aiokprod import Producer, Record
-from aiokprod.errors import AiokprodError, BufferFullError, RecordTypeError
+from aiokprod.errors import AiokprodError, BufferFullError, RecordTypeError, SerializationError
 from aiokprod.explanation import WaitsFor
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
@@ -127,6 +127,91 @@ def test_each_record_behind_a_serializer_that_hangs_has_its_own_deadline() -> No
                 assert kinds(await outcomes([delivery])) == ["SerializationError"]
                 assert loop.time() - began == pytest.approx(10 + number, abs=0.1)
             assert producer.health().buffered_bytes == 0
+
+    run(scenario)
+
+
+class Away:
+    """What the serializers ask is away: each attempt of theirs fails after 7 s, as that of a client that tries again."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def __call__(self, topic: str, headers: Headers, data: bytes) -> bytes:
+        await asyncio.sleep(7)
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionRefusedError("nothing listens"), TimeoutError("no answer"), SerializationError("away")]
+)
+def test_records_behind_serializers_whose_service_is_away_have_its_error_and_are_worth_another_try(
+    error: Exception,
+) -> None:
+    """They had "the serializer has not answered", which was not theirs, and was not retriable."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        if isinstance(error, SerializationError):
+            error.may_help_again = True
+        async with started(network, value_serializer=Away(error), max_block_ms=20_000) as (_, producer):
+            failures = await outcomes([producer.send("t", b"%d" % number) for number in range(6)])
+            assert kinds(failures) == ["SerializationError"] * 6
+            assert all(isinstance(each, SerializationError) and each.retriable for each in failures)
+            own, at_work, behind = failures[0], failures[2], failures[3:]
+            assert isinstance(own, SerializationError) and own.__cause__ is (None if own.message == "away" else error)
+            assert isinstance(at_work, SerializationError) and isinstance(at_work.__cause__, SerializationError)
+            assert at_work.message == (
+                "the serializer has not answered within 20.0 s (max_block_ms); that of the record before it failed: "
+                + own.message
+            )
+            for each in behind:
+                assert isinstance(each, SerializationError) and isinstance(each.__cause__, SerializationError)
+                assert each.message == (
+                    "the record has waited 20.0 s (max_block_ms) for serializers of records before it in the topic; the last"
+                    " that ended failed: " + own.message
+                )
+                assert each.__cause__.message == own.message
+                assert "Nothing of this record was sent" in each.advice and each.__notes__[0] == each.advice
+
+    run(scenario)
+
+
+def test_the_error_of_a_wait_for_a_serializer_names_the_option_that_bounded_it() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        options: dict[str, Any] = {"max_block_ms": 60_000, "delivery_timeout_ms": 9_000, "request_timeout_ms": 5_000}
+        async with started(network, value_serializer=Hanging(), **options) as (_, producer):
+            first, second = await outcomes([producer.send("t", b"0"), producer.send("t", b"0")])
+            assert isinstance(first, SerializationError) and isinstance(second, SerializationError)
+            assert first.message == "the serializer has not answered within 9.0 s (delivery_timeout_ms)"
+            assert second.message == (
+                "the record has waited 9.0 s (delivery_timeout_ms) for serializers of records before it in the topic"
+            )
+            assert first.retriable and second.retriable and first.__cause__ is None
+
+    run(scenario)
+
+
+def test_a_service_that_is_back_and_a_record_that_does_not_fit_are_no_cause_of_a_later_wait() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async def answer(topic: str, headers: Headers, data: bytes) -> bytes:
+            if data == b"away":
+                raise ConnectionResetError
+            if data == b"unfit":
+                raise ValueError
+            if data == b"hangs":
+                await asyncio.Event().wait()
+            return data
+
+        async with started(network, value_serializer=answer, max_block_ms=5_000) as (_, producer):
+            for before in (b"good", b"unfit"):
+                sent = [producer.send("t", each) for each in (b"away", before, b"hangs")]
+                failures = await outcomes(sent)
+                late = failures[2]
+                assert isinstance(late, SerializationError)
+                assert (late.__cause__ is None) is (before == b"good")
+                assert isinstance(failures[0], SerializationError) and failures[0].retriable
+                if before == b"unfit":
+                    assert isinstance(failures[1], SerializationError) and not failures[1].retriable
 
     run(scenario)
 
