@@ -22,10 +22,25 @@ MAX_INT: Final = 2**31 - 1  # Kafka's int, its type for milliseconds and sizes
 MAX_LONG: Final = 2**63 - 1
 SHOWN_LIMIT: Final = 80
 PEM_BEGINS: Final = "-----BEGIN"
-HOOKS: Final = (
-    "on_start", "on_send", "on_acknowledgement", "on_outcome", "on_record_settled", "on_batch_sealed", "on_batch_sent",
-    "on_batch_answered", "on_batch_settled", "on_transaction_end", "on_data_loss",
-)  # fmt: skip
+CALLS: Final = {
+    "configure": "config",
+    "on_start": "producer",
+    "on_send": "record",
+    "on_acknowledgement": "metadata, error",
+    "on_outcome": "record, metadata, error",
+    "on_record_settled": "record, outcome",
+    "skip": "",
+    "skip_batches": "",
+    "on_batch_sealed": "batch",
+    "on_batch_sent": "batch",
+    "on_batch_answered": "batch",
+    "on_batch_settled": "batch",
+    "on_transaction_end": "outcome",
+    "on_data_loss": "loss",
+    "close": "",
+}
+"""Methods of `ProducerInterceptor`, each with what it is given."""
+HOOKS: Final = tuple(name for name in CALLS if name.startswith("on_"))
 """Methods of `ProducerInterceptor` whose names begin with `on_`: any other such name is a misspelt one."""
 CLIENT_ID_LIMIT: Final = 2**15 - 1  # bytes; its length on the wire is an int16
 
@@ -44,7 +59,13 @@ class Check(ABC):
     def refuse(self, name: str, value: object) -> None:
         """Raise `ConfigError` unless the value is allowed."""
         if not self.allows(value):
-            raise ConfigError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {self.describe()}")
+            raise ConfigError(
+                f"{name} is {shown(value)} ({type(value).__name__}): it must be {self.describe()}{self.misfit(value)}"
+            )
+
+    def misfit(self, value: object) -> str:
+        """Return what else to say of a wrong value; of a function that takes other arguments, which it takes."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -263,7 +284,10 @@ class PlainFunction(Check):
         return f"a plain function ({self.takes}), not a coroutine function"
 
     def allows(self, value: object) -> bool:
-        return callable(value) and not _is_coroutine_function(value)
+        return _is_callable_object(value) and not _is_coroutine_function(value) and _takes(value, _count(self.takes))
+
+    def misfit(self, value: object) -> str:
+        return _own_arguments(value, _count(self.takes))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -281,6 +305,9 @@ class Partitioner(Check):
             return value in self.names
         return _is_callable_object(value) and not _is_coroutine_function(value) and _takes(value, 3)
 
+    def misfit(self, value: object) -> str:
+        return _own_arguments(value, 3)
+
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Serializer(Check):
@@ -293,6 +320,9 @@ class Serializer(Check):
 
     def allows(self, value: object) -> bool:
         return _is_callable_object(value) and (_takes(value, 1) or _takes(value, 3))
+
+    def misfit(self, value: object) -> str:
+        return _own_arguments(value, 1, 3)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -322,6 +352,13 @@ class Interceptors(Check):
                         f" {f'did you mean {near}? ' if near else ''}Hooks are {', '.join(HOOKS)}; give another method a name"
                         " without on_"
                     )
+            for method, takes in CALLS.items():
+                own = getattr(type(item), method, None)  # of a mock, an instance has every name
+                if callable(own) and not _takes(getattr(item, method), _count(takes)):
+                    raise ConfigError(
+                        f"{name}: {type(item).__name__}.{method} is called as {method}({takes}), and takes"
+                        f" ({_parameters(getattr(item, method))})"
+                    )
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -343,7 +380,10 @@ class DialFunction(Check):
         return "an async function (host, port, ssl_context, protocol_factory)"
 
     def allows(self, value: object) -> bool:
-        return _is_callable_object(value)
+        return _is_callable_object(value) and _takes(value, 4)
+
+    def misfit(self, value: object) -> str:
+        return _own_arguments(value, 4)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -361,9 +401,13 @@ class TokenFunction(Check):
         function = function_of(value)
         return _is_callable_object(function) and _takes(function, 0)
 
+    def misfit(self, value: object) -> str:
+        return "" if isinstance(value, type) else _own_arguments(function_of(value), 0)
+
     def refuse(self, name: str, value: object) -> None:
         if not self.allows(value):
-            raise ConfigError(f"{name} is of type {type(value).__name__}: it must be {self.describe()}")
+            text = f"{name} is of type {type(value).__name__}: it must be {self.describe()}"
+            raise ConfigError(text + self.misfit(value))
 
 
 def shown(value: object) -> str:
@@ -399,6 +443,27 @@ def _takes(value: Any, count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _count(takes: str) -> int:
+    """Return how many arguments such a call has: "metadata, error" are two."""
+    return len(takes.split(", ")) if takes else 0
+
+
+def _own_arguments(value: object, *counts: int) -> str:
+    """Return what a function takes, for its error, unless it can be called with one of these numbers of arguments."""
+    if not callable(value) or isinstance(value, type) or any(_takes(value, count) for count in counts):
+        return ""
+    return f"; this one takes ({_parameters(value)})"
+
+
+def _parameters(function: Any) -> str:
+    """Return the names of what a function takes, without types, and without defaults, which may be secret."""
+    found = inspect.signature(function).parameters.values()
+    bare = [
+        each.replace(annotation=each.empty, default=each.empty if each.default is each.empty else ...) for each in found
+    ]
+    return str(inspect.Signature(bare))[1:-1].replace("=Ellipsis", "=...")
 
 
 def _is_coroutine_function(value: object) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import ssl
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from aiokprod import ProducerInterceptor
 from aiokprod.config import ProducerConfig, Secret
-from aiokprod.config.option_checks import HOOKS, MAX_INT, Choice, Number, Text
+from aiokprod.config.option_checks import CALLS, HOOKS, MAX_INT, Choice, Number, Text
 from aiokprod.errors import ConfigError
 from aiokprod.serializers import JsonSerializer, StringSerializer
 
@@ -317,3 +319,44 @@ def test_a_choice_that_was_perhaps_meant_is_told(protocol: object, meant: str) -
     with pytest.raises(ConfigError) as told:
         Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")).refuse("security_protocol", protocol)
     assert str(told.value).endswith(f" (did you mean {meant!r}?)" if meant else "'SASL_SSL'")
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "parts"),
+    [
+        ("on_delivery_error", lambda: None, ("(error)", "this one takes ()")),
+        ("on_delivery_error", lambda record, error: None, ("(error)", "this one takes (record, error)")),
+        ("on_delivery_error", lambda *, error: None, ("(error)", "this one takes (*, error)")),
+        ("on_delivery_error", AwaitedCall, ("(error)",)),
+        ("dialer", lambda host, port: None, ("(host, port, ssl_context, protocol_factory)", "takes (host, port)")),
+        ("partitioner", lambda key, password="HUSH": 0, ("(key, all_partitions, ", "takes (key, password=...)")),
+        ("value_serializer", lambda one, two: b"", ("(data) or (topic, headers, data)", "takes (one, two)")),
+        ("sasl_oauth_token_provider", lambda config: "", ("without arguments", "takes (config)")),
+    ],
+)
+def test_the_error_of_a_function_with_other_arguments_shows_which_it_needs_and_which_it_takes(
+    option: str, wrong: object, parts: tuple[str, ...]
+) -> None:
+    told = refused(option, wrong)
+    assert all(part in told for part in parts) and "HUSH" not in told, told
+
+
+def test_functions_that_can_be_called_as_they_will_be_are_taken() -> None:
+    failures: list[object] = []
+    for right in (failures.append, print, lambda error, log=None: None, lambda *errors: None, partial(print, "lost")):
+        assert accepted("on_delivery_error", right) is right
+
+
+@pytest.mark.parametrize("hook", [name for name in CALLS if name != "close"])
+def test_an_interceptor_whose_hook_takes_other_arguments_is_refused(hook: str) -> None:
+    """Each call of it was an error in the log, and the hook never ran."""
+    kind = type("Own", (ProducerInterceptor,), {hook: lambda self, one, two, three, four: None})
+    told = refused("interceptors", [ProducerInterceptor(), kind()])
+    assert f"Own.{hook} is called as {hook}({CALLS[hook]}), and takes (one, two, three, four)" in told
+    right = type("Own", (ProducerInterceptor,), {hook: lambda self, *_: None})()
+    assert accepted("interceptors", [right]) == (right,)
+
+
+def test_the_calls_of_hooks_are_those_of_the_base_class() -> None:
+    functions = {name: value for name, value in vars(ProducerInterceptor).items() if inspect.isfunction(value)}
+    assert {name: ", ".join(list(inspect.signature(each).parameters)[1:]) for name, each in functions.items()} == CALLS
