@@ -284,7 +284,7 @@ class PlainFunction(Check):
         return f"a plain function ({self.takes}), not a coroutine function"
 
     def allows(self, value: object) -> bool:
-        return _is_callable_object(value) and not _is_coroutine_function(value) and _takes(value, _count(self.takes))
+        return _is_callable_object(value) and not _is_coroutine_function(value) and takes(value, _count(self.takes))
 
     def misfit(self, value: object) -> str:
         return _own_arguments(value, _count(self.takes))
@@ -303,7 +303,7 @@ class Partitioner(Check):
     def allows(self, value: object) -> bool:
         if isinstance(value, str):
             return value in self.names
-        return _is_callable_object(value) and not _is_coroutine_function(value) and _takes(value, 3)
+        return _is_callable_object(value) and not _is_coroutine_function(value) and takes(value, 3)
 
     def misfit(self, value: object) -> str:
         return _own_arguments(value, 3)
@@ -319,7 +319,7 @@ class Serializer(Check):
         )
 
     def allows(self, value: object) -> bool:
-        return _is_callable_object(value) and (_takes(value, 1) or _takes(value, 3))
+        return _is_callable_object(value) and (takes(value, 1) or takes(value, 3))
 
     def misfit(self, value: object) -> str:
         return _own_arguments(value, 1, 3)
@@ -352,11 +352,11 @@ class Interceptors(Check):
                         f" {f'did you mean {near}? ' if near else ''}Hooks are {', '.join(HOOKS)}; give another method a name"
                         " without on_"
                     )
-            for method, takes in CALLS.items():
+            for method, given in CALLS.items():
                 own = getattr(type(item), method, None)  # of a mock, an instance has every name
-                if callable(own) and not _takes(getattr(item, method), _count(takes)):
+                if callable(own) and not takes(getattr(item, method), _count(given)):
                     raise ConfigError(
-                        f"{name}: {type(item).__name__}.{method} is called as {method}({takes}), and takes"
+                        f"{name}: {type(item).__name__}.{method} is called as {method}({given}), and takes"
                         f" ({_parameters(getattr(item, method))})"
                     )
 
@@ -380,7 +380,7 @@ class DialFunction(Check):
         return "an async function (host, port, ssl_context, protocol_factory)"
 
     def allows(self, value: object) -> bool:
-        return _is_callable_object(value) and _takes(value, 4)
+        return _is_callable_object(value) and takes(value, 4)
 
     def misfit(self, value: object) -> str:
         return _own_arguments(value, 4)
@@ -399,7 +399,7 @@ class TokenFunction(Check):
         if isinstance(value, type):
             return False
         function = function_of(value)
-        return _is_callable_object(function) and _takes(function, 0)
+        return _is_callable_object(function) and takes(function, 0)
 
     def misfit(self, value: object) -> str:
         return "" if isinstance(value, type) else _own_arguments(function_of(value), 0)
@@ -432,8 +432,13 @@ def _is_callable_object(value: object) -> bool:
     return callable(value)
 
 
-def _takes(value: Any, count: int) -> bool:
-    """Return True if it can be called with `count` arguments, or if it has no signature, as some builtins."""
+def takes(value: Any, count: int) -> bool:
+    """Return True if it can be called with so many arguments, or if it has no signature, as some builtins.
+
+    Args:
+        value: function, or another object that can be called.
+        count: how many arguments it is given, without names.
+    """
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -445,14 +450,14 @@ def _takes(value: Any, count: int) -> bool:
     return True
 
 
-def _count(takes: str) -> int:
+def _count(given: str) -> int:
     """Return how many arguments such a call has: "metadata, error" are two."""
-    return len(takes.split(", ")) if takes else 0
+    return len(given.split(", ")) if given else 0
 
 
 def _own_arguments(value: object, *counts: int) -> str:
     """Return what a function takes, for its error, unless it can be called with one of these numbers of arguments."""
-    if not callable(value) or isinstance(value, type) or any(_takes(value, count) for count in counts):
+    if not callable(value) or isinstance(value, type) or any(takes(value, count) for count in counts):
         return ""
     return f"; this one takes ({_parameters(value)})"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from json import JSONDecodeError
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import Any, Final, cast
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from weakref import WeakKeyDictionary
 
 from aiokprod.errors import ConfigError, SerializationError, advise
@@ -79,19 +79,23 @@ class SchemaRegistry:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._url, found = without_credentials(url)
+        further = checked_options(options)
         if username is not None and found is not None:
             raise ConfigError("the URL of the schema registry has a user too: leave it there, or username out")
-        if username is None and password is not None:
-            raise ConfigError("SchemaRegistry has a password, but no username")
-        if not timeout > 0:
+        check_user(username, password)
+        if isinstance(timeout, bool) or not isinstance(cast(Any, timeout), int | float) or not timeout > 0:
             raise ConfigError(f"timeout is a number of seconds above 0, not {timeout!r}")
         self._timeout_s = timeout
         self._options: dict[str, Any] = {"url": self._url, "timeout": timeout}
         if username is not None:
-            found = f"{username}:{password or ''}"
+            found = f"{username}:{password}"
         if found is not None:
-            self._options["basic.auth.user.info"] = found
-        self._options.update(options or {})
+            if USER_INFO in further:
+                raise ConfigError(f"SchemaRegistry has two users: leave {USER_INFO!r} out of its options")
+            self._options[USER_INFO] = found
+        self._options.update(further)
+        # Made now to see that the options are right. The event loop that asks first has it.
+        self._unused: Any = self._new_client()
         self._held: WeakKeyDictionary[asyncio.AbstractEventLoop, Held] = WeakKeyDictionary()
         self._decoders: WeakKeyDictionary[asyncio.AbstractEventLoop, Decoder] = WeakKeyDictionary()
 
@@ -166,11 +170,8 @@ class SchemaRegistry:
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
-            try:
-                made = CLIENT.new_client(self._options)
-            except (ValueError, TypeError, OSError) as error:  # OSError: a file of certificates
-                raise ConfigError(f"the options of {self!r} are not taken: {self._said(error)}") from None
-            held = self._held[loop] = Held(made)
+            made, self._unused = self._unused, None
+            held = self._held[loop] = Held(self._new_client() if made is None else made)
         held.users.add(user)
         return held.client
 
@@ -191,6 +192,12 @@ class SchemaRegistry:
             del self._held[loop]
             self._decoders.pop(loop, None)
             await held.client.aclose()
+
+    def _new_client(self) -> Any:
+        try:
+            return CLIENT.new_client(self._options)
+        except (ValueError, TypeError, OSError) as error:  # OSError: a file of certificates
+            raise ConfigError(f"the options of {self!r} are not taken: {self._said(error)}") from None
 
     def failure(self, error: Exception, subject: str, topic: str) -> RegistryError | None:
         """Return what an exception of the client says of the registry; None if it is about the record.
@@ -264,12 +271,52 @@ class SchemaRegistry:
         return text
 
 
+USER_INFO: Final = "basic.auth.user.info"
 SECRET_OPTIONS: Final = (
-    "basic.auth.user.info", "bearer.auth.token", "bearer.auth.client.secret", "ssl.key.password", "proxy",
+    USER_INFO, "bearer.auth.token", "bearer.auth.client.secret", "ssl.key.password", "proxy",
 )  # fmt: skip
 
 
-def without_credentials(url: str) -> tuple[str, str | None]:
+def checked_options(options: Any) -> dict[str, Any]:
+    """Return a copy of the further options of a client, or of a serializer of it.
+
+    Args:
+        options: a mapping, or None.
+
+    Raises:
+        ConfigError: it is something else, or has what is an argument.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options is a mapping, not {type(options).__name__}")
+    found = {**cast("Mapping[str, Any]", options)}
+    for name in ("url", "timeout"):
+        if name in found:
+            raise ConfigError(f"{name!r} is an argument of SchemaRegistry: give it there, not in options")
+    return found
+
+
+def check_user(username: Any, password: Any) -> None:
+    """Check that a username comes with a password.
+
+    Args:
+        username: as of `SchemaRegistry`.
+        password: as of `SchemaRegistry`.
+
+    Raises:
+        ConfigError: one of them is missing, or is no text.
+    """
+    for name, given in (("username", username), ("password", password)):
+        if given is not None and not isinstance(given, str):
+            raise ConfigError(f"{name} is a str, not {type(given).__name__}")
+    if username is None and password is not None:
+        raise ConfigError("SchemaRegistry has a password, but no username")
+    if username is not None and password is None:
+        raise ConfigError("SchemaRegistry has a username, but no password: if it is empty, password=''")
+
+
+def without_credentials(url: Any) -> tuple[str, str | None]:
     """Return the URLs without user and password, and the first one's "user:password".
 
     Args:
@@ -278,14 +325,35 @@ def without_credentials(url: str) -> tuple[str, str | None]:
     Raises:
         ConfigError: one is no URL of http or https.
     """
+    if isinstance(url, Mapping):  # as the client of confluent-kafka takes it; not shown, as it may have a password
+        raise ConfigError(
+            "SchemaRegistry takes the URL first, SchemaRegistry('http://localhost:8081', options={...}), and not a mapping"
+        )
+    if not isinstance(url, str):
+        several = "one str with commas" if isinstance(url, list | tuple) else "a str"
+        raise ConfigError(f"the URL of a schema registry is {several}, not {type(cast(object, url)).__name__}")
     plain: list[str] = []
     found: str | None = None
     for each in url.split(","):
-        parts = urlsplit(each.strip())
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = parts_of(each.strip())
+        if parts is None:
             raise ConfigError("the URL of a schema registry is http://HOST:PORT or https://HOST:PORT")
         if parts.username is not None and found is None:
             found = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         host = parts.netloc.rpartition("@")[2]
         plain.append(urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")))
     return ",".join(plain), found
+
+
+def parts_of(url: str) -> SplitResult | None:
+    """Return the parts of a URL of http or https; None if it is none.
+
+    Args:
+        url: one URL.
+    """
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or half an IPv6 address; its text may have a password
+        return None
+    return parts if is_right else None

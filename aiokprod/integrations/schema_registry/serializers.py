@@ -12,9 +12,10 @@ from importlib import import_module
 from typing import Any, Final, Literal, cast
 from weakref import WeakKeyDictionary
 
+from aiokprod.config.option_checks import takes
 from aiokprod.errors import ConfigError, SerializationError, advise
 from aiokprod.integrations.schema_registry.decoding import as_dict
-from aiokprod.integrations.schema_registry.registry import RegistryError, SchemaRegistry
+from aiokprod.integrations.schema_registry.registry import RegistryError, SchemaRegistry, checked_options
 from aiokprod.integrations.schema_registry.whole_numbers import Check, number_check
 from aiokprod.serializers import HeaderList
 
@@ -87,7 +88,7 @@ class RegistrySerializer:
         self._is_key = is_key
         self._to_dict = to_dict
         self._subject = subject
-        self._options = dict(options)
+        self._options = checked_options(options)
         self._field = "key" if is_key else "value"
         self._parsed = checked_schema(schema, form)
         self._name = name_of(schema, self._parsed)
@@ -101,11 +102,36 @@ class RegistrySerializer:
         )
         if form == "avro" and self._is_fixed and self._parsed is not None:
             self._check = number_check(self._parsed)
+        self._try_options()
         self._subjects: dict[str, str] = {}
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, Made] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"{self._field}_serializer({self._registry!r}, {NAMES[self._form]} schema {self._name!r})"
+
+    def _try_options(self) -> None:
+        """Make a serializer of the client without a registry, to see that it takes the options.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if getattr(self._schema, "references", None):
+            return  # which it would ask the registry for
+        making = self._client_serializer(None)
+        try:
+            making.send(None)
+        except StopIteration:
+            return
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"confluent-kafka does not take the options: {error}") from None
+        making.close()
+
+    def _client_serializer(self, client: Any) -> Any:
+        """Return the coroutine that makes a serializer of the client."""
+        module, name = CLASSES[self._form]
+        kind: Any = getattr(import_module(f"confluent_kafka.schema_registry.{module}"), name)
+        order = (client, self._schema) if self._form == "avro" else (self._schema, client)
+        return kind(*order, conf=self._options)
 
     def configure(self, config: object, is_key: bool) -> None:
         """Check that it is used for what it was made for; the producer calls it at its start.
@@ -219,11 +245,8 @@ class RegistrySerializer:
         """
         if made.serializer is None:
             client = self._registry.hold(self)
-            module, name = CLASSES[self._form]
-            kind: Any = getattr(import_module(f"confluent_kafka.schema_registry.{module}"), name)
-            order = (client, self._schema) if self._form == "avro" else (self._schema, client)
             try:
-                made.serializer = await kind(*order, conf=self._options)
+                made.serializer = await self._client_serializer(client)
             except json.JSONDecodeError:  # of the registry, which was asked for references
                 raise
             except (ValueError, TypeError) as error:
@@ -532,6 +555,8 @@ def made_serializer(
         ConfigError: an argument is wrong.
     """
     confluent: Any = import_module("confluent_kafka.schema_registry")
+    if not isinstance(cast(object, registry), str | SchemaRegistry):
+        raise ConfigError(f"registry is a SchemaRegistry or its URL, not {type(registry).__name__}")
     found: str
     if isinstance(schema, type) and hasattr(schema, "DESCRIPTOR") and hasattr(schema, "SerializeToString"):
         found = "protobuf"
@@ -544,19 +569,25 @@ def made_serializer(
     elif isinstance(schema, str):
         found = form or "avro"
     else:
-        raise ConfigError(
-            f"schema is a text, a Schema of confluent-kafka or a class of Protobuf, not {type(schema).__name__}"
-        )
+        hint = ": json.dumps(schema) is its text" if isinstance(schema, dict | list) else ""
+        kind = type(cast(object, schema)).__name__
+        raise ConfigError(f"schema is a text, a Schema of confluent-kafka or a class of Protobuf, not {kind}{hint}")
     if found not in NAMES or (form is not None and form != found):
         raise ConfigError(f"format is 'avro' or 'json', as the schema is, not {form or found!r}")
     if schema_id not in ("prefix", "header"):
         raise ConfigError(f"schema_id is 'prefix' or 'header', not {schema_id!r}")
     if not callable(subject) and subject not in ("topic", "record", "topic_record"):
         raise ConfigError(f"subject is 'topic', 'record', 'topic_record' or a function, not {subject!r}")
+    if callable(subject) and not takes(subject, 2):
+        raise ConfigError("subject is given a function of the topic and the schema's name, which must take these two")
+    if to_dict is not None and (not callable(cast(object, to_dict)) or not takes(to_dict, 1)):
+        raise ConfigError("to_dict is a function of one argument: of what `send` is given")
     if to_dict is not None and found == "protobuf":
         raise ConfigError("to_dict is for Avro and JSON Schema: send a message of the class")
     own: dict[str, Any] = {"auto.register.schemas": register and not use_latest, "use.latest.version": use_latest}
     if schema_id == "header":
         own["schema.id.serializer"] = confluent.header_schema_id_serializer
     made = SchemaRegistry(registry) if isinstance(registry, str) else registry
-    return RegistrySerializer(made, schema, cast(Any, found), is_key, to_dict, subject, {**own, **(options or {})})
+    return RegistrySerializer(
+        made, schema, cast(Any, found), is_key, to_dict, subject, {**own, **checked_options(options)}
+    )

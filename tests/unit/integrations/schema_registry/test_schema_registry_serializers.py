@@ -18,6 +18,7 @@ from fake_registry import FakeRegistry
 from aiokprod import Producer
 from aiokprod.errors import ConfigError, DeliveryError, SerializationError
 from aiokprod.integrations.schema_registry import RegistryError, SchemaRegistry, key_serializer, value_serializer
+from aiokprod.integrations.schema_registry.registry import CLIENT
 from aiokprod.testing import MockCluster
 from aiokprod.testing.virtual import VirtualNetwork, run_virtual
 
@@ -455,6 +456,22 @@ def test_a_registry_behind_tls_is_reached_with_its_authority_only(cluster: MockC
         ({"url": "http://u:p@h", "username": "u"}, "has a user too"),
         ({"url": "http://h", "password": SECRET}, "no username"),
         ({"url": "http://h", "timeout": 0}, "timeout"),
+        ({"url": "http://h", "timeout": "10"}, "timeout"),
+        ({"url": "http://h", "timeout": True}, "timeout"),
+        ({"url": {"url": "http://h", "basic.auth.user.info": SECRET}}, "takes the URL first, .*, and not a mapping"),
+        ({"url": ["http://h"]}, "one str with commas, not list"),
+        ({"url": None}, "a str, not NoneType"),
+        ({"url": "http://h:80x"}, "http://HOST:PORT"),
+        ({"url": "http://h", "username": "u"}, "a username, but no password"),
+        ({"url": "http://h", "username": 5, "password": SECRET}, "username is a str, not int"),
+        ({"url": "http://h", "username": "u", "password": 5}, "password is a str, not int"),
+        ({"url": "http://h", "options": "max.retries=0"}, "options is a mapping, not str"),
+        ({"url": "http://h", "options": {"url": "http://h"}}, "'url' is an argument"),
+        ({"url": "http://h", "options": {"timeout": 5}}, "'timeout' is an argument"),
+        ({"url": f"http://u:{SECRET}@h", "options": {"basic.auth.user.info": f"u:{SECRET}"}}, "two users"),
+        ({"url": "http://h", "options": {"ssl.ca.locaton": "x"}}, "not taken: Unrecognized properties: ssl.ca.locaton"),
+        ({"url": "http://h", "options": {"max.retries": "x"}}, "not taken: max.retries must be a number"),
+        ({"url": "http://h", "options": {"ssl.ca.location": "/nowhere.pem"}}, "not taken"),
     ],
 )
 def test_wrong_arguments_of_the_registry_are_refused(arguments: dict[str, Any], part: str) -> None:
@@ -474,6 +491,14 @@ def test_wrong_arguments_of_the_registry_are_refused(arguments: dict[str, Any], 
         (ORDER, {"format": "xml"}, "'avro' or 'json'"),
         (ORDER, {"schema_id": "footer"}, "'prefix' or 'header'"),
         (ORDER, {"subject": "x"}, "'topic_record'"),
+        (ORDER, {"subject": lambda topic: topic}, "a function of the topic and the schema's name"),
+        (ORDER, {"to_dict": "asdict"}, "to_dict is a function of one argument"),
+        (ORDER, {"to_dict": lambda data, context: data}, "to_dict is a function of one argument"),
+        (json.loads(ORDER), {}, r"not dict: json\.dumps\(schema\) is its text"),
+        (ORDER, {"options": {"auto.register.schema": True}}, "options: Unrecognized properties: auto.register.schema"),
+        (ORDER, {"options": {"normalize.schemas": 1}}, "normalize.schemas must be a boolean"),
+        (JSON_ORDER, {"format": "json", "options": {"colour": 1}}, "colour"),
+        (ORDER, {"options": ["normalize.schemas"]}, "options is a mapping, not list"),
     ],
 )
 def test_wrong_arguments_of_a_serializer_are_refused(schema: Any, arguments: dict[str, Any], part: str) -> None:
@@ -481,18 +506,31 @@ def test_wrong_arguments_of_a_serializer_are_refused(schema: Any, arguments: dic
         value_serializer("http://h", schema, **arguments)
 
 
+@pytest.mark.parametrize("wrong", [{"url": "http://h", "basic.auth.user.info": SECRET}, None, 5])
+def test_a_registry_is_a_schema_registry_or_its_url(wrong: Any) -> None:
+    for make in (value_serializer, key_serializer):
+        with pytest.raises(ConfigError, match="a SchemaRegistry or its URL") as caught:
+            make(wrong, ORDER)
+        assert SECRET not in said(caught.value)  # type: ignore[arg-type]
+
+
 def test_a_serializer_of_keys_is_refused_for_values(cluster: MockCluster, registry: FakeRegistry) -> None:
     with pytest.raises(ConfigError, match=r"make it with value_serializer"):
         send(cluster, value_serializer=key_serializer(registry.url, ORDER))
 
 
-def test_options_that_the_client_does_not_know_are_refused(cluster: MockCluster, registry: FakeRegistry) -> None:
-    for own in (
-        value_serializer(SchemaRegistry(registry.url, options={"colour": 1}), ORDER),
-        value_serializer(registry.url, ORDER, options={"colour": 1}),
-    ):
-        [failed] = send(cluster, {"id": "a", "amount": 1}, value_serializer=own)
-        assert "colour" in failed.message
+def test_the_client_that_has_shown_that_its_options_are_right_is_used_by_the_first_loop(
+    cluster: MockCluster, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making one takes 20 ms: it reads the certificates of all authorities."""
+    made: list[Any] = []
+    make = CLIENT.new_client
+    monkeypatch.setattr(CLIENT, "new_client", lambda options: made.append(make(options)) or made[-1])
+    shared = SchemaRegistry(registry.url)
+    for count in (1, 2):
+        own = value_serializer(shared, ORDER)
+        assert send(cluster, {"id": "a", "amount": 1}, value_serializer=own) == [None]
+        assert len(made) == count
 
 
 def test_a_schema_with_references_is_written(cluster: MockCluster, registry: FakeRegistry) -> None:
