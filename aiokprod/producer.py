@@ -20,7 +20,7 @@ from aiokprod.cluster.connection.control_request import checked_seconds
 from aiokprod.cluster.dialing.connection_settings import check_files
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.call_timeouts import UNSET, Unset, check_timeout, timeout_of_call
 from aiokprod.config.option_checks import shown
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
@@ -167,14 +167,14 @@ class Producer(_Base):
         return self._life.pipeline
 
     # ------------------------------------------------------------------ life
-    async def start(self, timeout: float | None = 30.0, *, wait: bool = True) -> Self:
+    async def start(self, timeout: float | Unset | None = UNSET, *, wait: bool = True) -> Self:
         """Connect to the cluster.
 
         On a started producer this does nothing. While another task starts the producer, this waits for that start, within the
         timeout of this call.
 
         Args:
-            timeout: seconds to wait for a connection; None waits without bound.
+            timeout: seconds to wait for a connection; None waits without bound. Without it `start_timeout_ms` applies.
             wait: False returns at once, also without a cluster, and connects in the background.
 
         Returns:
@@ -192,16 +192,17 @@ class Producer(_Base):
 
         Cancellation: undoes the start; the producer can be started again.
         """
-        check_timeout("timeout of start()", timeout)
-        await self._life.start(timeout, wait=wait)
+        timeout_s = timeout_of_call("timeout of start()", timeout, self.config.start_timeout)
+        await self._life.start(timeout_s, wait=wait)
         return self
 
-    async def close(self, timeout: float | None = 30.0) -> CloseReport:
+    async def close(self, timeout: float | Unset | None = UNSET) -> CloseReport:
         """Stop accepting records, deliver the accepted ones, and end all connections. Further calls do nothing more.
 
         Args:
             timeout: seconds, a hard bound: the records that are left then fail, each with its exact persistence. None waits
-                until each record has its outcome, which `delivery_timeout_ms` and `max_block_ms` bound.
+                until each record has its outcome, which `delivery_timeout_ms` and `max_block_ms` bound. Without it
+                `close_timeout_ms` applies.
 
         Returns:
             The number of records that were not delivered, by topic and partition.
@@ -212,17 +213,16 @@ class Producer(_Base):
 
         Cancellation: stops waiting; the close goes on. Call `close` again to wait for it.
         """
-        check_timeout("timeout of close()", timeout)
-        return await self._life.close(timeout)
+        return await self._life.close(timeout_of_call("timeout of close()", timeout, self.config.close_timeout))
 
     async def __aenter__(self) -> Self:
-        return await self.start(self.config.start_timeout)
+        return await self.start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            tell_unclean(await self.close(self.config.close_timeout), self._log)
+            tell_unclean(await self.close(), self._log)
         except AiokprodError:
             if error is None:  # an exception of the body wins
                 raise

@@ -22,7 +22,7 @@ from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.cluster.connection.control_request import LONGEST_S
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.call_timeouts import UNSET, Unset, check_timeout, timeout_of_call
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import (
     TRY_LATER,
@@ -108,11 +108,11 @@ class Reader:
         self._client = ClusterClient(reading, Metrics(), SilentListener())
         self._is_started = False
 
-    async def start(self, timeout: float | None = 30.0) -> Self:
+    async def start(self, timeout: float | Unset | None = UNSET) -> Self:
         """Connect to the cluster.
 
         Args:
-            timeout: seconds to wait for a connection; None waits without bound.
+            timeout: seconds to wait for a connection; None waits without bound. Without it `start_timeout_ms` applies.
 
         Returns:
             The reader itself.
@@ -124,8 +124,7 @@ class Reader:
 
         Cancellation: undoes the start.
         """
-        check_timeout("timeout of start()", timeout)
-        await self._client.start(timeout)
+        await self._client.start(timeout_of_call("timeout of start()", timeout, self.config.start_timeout))
         self._is_started = True
         return self
 

@@ -36,7 +36,6 @@ from aiokprod.model import CloseReport, Persistence
 from aiokprod.pipeline.pipeline import Pipeline
 from aiokprod.record_metadata import RecordMetadata
 
-CLOSE_S = 30.0  # the default of close()
 GRACE_S = 3.0  # at exit, for what follows the bound of a close: tasks, sockets and hooks end
 LOOK_S = 0.05  # how often the wait at exit looks at the loops
 STANDING_S = 0.2  # at exit, until a loop that does not run is given up: its thread may be between two runs of it
@@ -129,7 +128,7 @@ class Unclosed:
         self._pipeline.loop.call_exception_handler({"message": text})
         if self._closing is None:  # the program may have ended first
             WATCH.add(self)
-            self._close_dropped(CLOSE_S)
+            self._close_dropped(self._close_s())
 
     def _close_dropped(self, timeout: float) -> None:
         self._closing = Closing(self._pipeline, self._close_hooks, self._closed, self._log)
@@ -148,10 +147,7 @@ class Unclosed:
     def close_at_exit(self) -> bool:
         """Let the loop close the producer; False if it cannot."""
         pipeline, loop = self._pipeline, self._pipeline.loop
-        timeout = pipeline.config.close_timeout
-        if timeout is None:  # each record has its outcome by then
-            timeout = pipeline.config.delivery_timeout + pipeline.config.max_block_ms / 1000
-        self._at_exit = _AtExit(timeout, pipeline)
+        self._at_exit = _AtExit(self._close_s(), pipeline)
         if (
             loop.is_closed() or asyncio._get_running_loop() is loop
         ):  # a wait in the thread of the loop would be for ever
@@ -161,6 +157,13 @@ class Unclosed:
         except RuntimeError:  # it was closed in between
             return False
         return True
+
+    def _close_s(self) -> float:
+        """Return how many seconds a close may take that the program has not called."""
+        config = self._pipeline.config
+        if config.close_timeout is not None:
+            return config.close_timeout
+        return config.delivery_timeout + config.max_block_ms / 1000  # each record has its outcome by then
 
     def _close_on_loop(self, at_exit: _AtExit) -> None:
         at_exit.has_begun = True

@@ -37,7 +37,7 @@ async def read_back(servers: str | Sequence[str] | ProducerConfig, topics: Seque
     await asyncio.to_thread(_make_empty, Path(folder))
     reader = Reader(servers)
     try:
-        await reader.start(reader.config.start_timeout)
+        await reader.start()
         turn = asyncio.Semaphore(AT_ONCE)
 
         async def one(topic: str, partition: int) -> int:

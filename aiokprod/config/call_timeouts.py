@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from math import isfinite
+from typing import Final
 
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import ConfigError
+
+
+class Unset(Enum):
+    """The default of a timeout that is bounded by an option if it is left out; None means "no bound"."""
+
+    UNSET = "as the option says"
+
+    def __repr__(self) -> str:
+        return f"<{self.value}>"
+
+
+UNSET: Final = Unset.UNSET
+
+
+def timeout_of_call(name: str, timeout: float | Unset | None, of_option: float | None) -> float | None:
+    """Return the seconds that a call may take; None: no bound.
+
+    Args:
+        name: the argument as an error names it, such as "timeout of close()".
+        timeout: the argument.
+        of_option: what the option says.
+
+    Raises:
+        ConfigError: a timeout of the wrong type or size.
+    """
+    if isinstance(timeout, Unset):
+        return of_option
+    check_timeout(name, timeout)
+    return timeout
 
 
 def check_timeout(name: str, timeout: object) -> None:

@@ -354,8 +354,16 @@ class ProducerConfig:
         """
         return [f"{name} = {value} ({self._origin_of(name)})" for name, value in self._shown().items()]
 
+    def was_given(self, name: str) -> bool:
+        """Return True if this option was given, and is no default or derived from others.
+
+        Args:
+            name: of the option.
+        """
+        return name in self._given()
+
     def _origin_of(self, name: str) -> str:
-        if name in self._given():
+        if self.was_given(name):
             return "given"
         default = type(self).__dataclass_fields__[name].default
         return "default" if default is None or getattr(self, name) == default else "derived from other options"

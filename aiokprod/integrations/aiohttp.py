@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from aiokprod.config import ProducerConfig
+from aiokprod.config.call_timeouts import UNSET, Unset
 from aiokprod.errors import ConfigError
-from aiokprod.integrations.running import CLOSE_TIMEOUT_S, check_arguments, running
+from aiokprod.integrations.running import check_arguments, running
 from aiokprod.producer import Producer
 
 try:
@@ -28,8 +29,8 @@ def producer_ctx(
     *,
     key: web.AppKey[Producer] = PRODUCER,
     wait: bool = False,
-    start_timeout: float | None = 30.0,
-    close_timeout: float | None = CLOSE_TIMEOUT_S,
+    start_timeout: float | Unset | None = UNSET,
+    close_timeout: float | Unset | None = UNSET,
 ) -> Callable[[web.Application], AsyncIterator[None]]:
     """Make a cleanup context that runs the producer as long as the application.
 
@@ -37,8 +38,9 @@ def producer_ctx(
         producer: one that is not started yet, or a config from which to build one.
         key: under which the application keeps the producer; several producers need several keys.
         wait: True fails the startup if no broker answers. False starts without Kafka, and accepts records at once.
-        start_timeout: seconds, with `wait`.
+        start_timeout: seconds, with `wait`; without it `start_timeout_ms` applies.
         close_timeout: seconds to deliver accepted records (None: no bound), after the contexts appended later have ended.
+            Without it `close_timeout_ms` applies if it was given, else it is 20.
 
     Returns:
         The context, to append to `app.cleanup_ctx`.

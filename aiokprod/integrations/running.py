@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from aiokprod.closing import tell_unclean
 from aiokprod.config import ProducerConfig
-from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.call_timeouts import UNSET, Unset, timeout_of_call
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import ConfigError, UsageError
 from aiokprod.logs import StateLog
@@ -23,7 +23,7 @@ CLOSE_TIMEOUT_S = 20.0  # below the 30 s after which Kubernetes kills a pod
 OWNED = (ProducerState.STARTING, ProducerState.READY, ProducerState.DEGRADED)
 
 
-def check_arguments(producer: object, start_timeout: object, close_timeout: object) -> None:
+def check_arguments(producer: object, start_timeout: float | Unset | None, close_timeout: float | Unset | None) -> None:
     """Check the arguments where the application is written, not when it starts.
 
     Raises:
@@ -35,13 +35,17 @@ def check_arguments(producer: object, start_timeout: object, close_timeout: obje
             f"producer is {shown(producer)} ({kind}): it must be a Producer that is not started yet, or a"
             " ProducerConfig"
         )
-    check_timeout("start_timeout", start_timeout)
-    check_timeout("close_timeout", close_timeout)
+    timeout_of_call("start_timeout", start_timeout, None)
+    timeout_of_call("close_timeout", close_timeout, None)
 
 
 @asynccontextmanager
 async def running(
-    producer: Producer | ProducerConfig, *, wait: bool, start_timeout: float | None, close_timeout: float | None
+    producer: Producer | ProducerConfig,
+    *,
+    wait: bool,
+    start_timeout: float | Unset | None = UNSET,
+    close_timeout: float | Unset | None = UNSET,
 ) -> AsyncGenerator[Producer]:
     """Run a producer: start it, and close it at the end whatever happens, with a warning about undelivered records.
 
@@ -50,8 +54,9 @@ async def running(
     Args:
         producer: one that is not started or closed again, or a config.
         wait: True connects first; False starts without a cluster and connects in the background.
-        start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver accepted records; None waits until all of them have their outcome.
+        start_timeout: seconds, with `wait`; without it `start_timeout_ms` applies.
+        close_timeout: seconds to deliver accepted records; None waits until all of them have their outcome. Without it
+            `close_timeout_ms` applies if it was given, else it is 20.
 
     Raises:
         ConfigError: `producer` has a wrong type, or a timeout is no number of seconds, or below 0; nothing was started.
@@ -68,8 +73,11 @@ async def running(
             f"{producer!r} was started elsewhere, and will be closed there too: give each application a producer of its"
             " own (or a ProducerConfig, to build one from)"
         )
-    await producer.start(start_timeout, wait=wait)
+    config = producer.config
+    close_s = config.close_timeout if config.was_given("close_timeout_ms") else CLOSE_TIMEOUT_S
+    await producer.start(timeout_of_call("start_timeout", start_timeout, config.start_timeout), wait=wait)
     try:
         yield producer
     finally:
-        tell_unclean(await producer.close(close_timeout), StateLog("producer", client_id=producer.config.client_id))
+        report = await producer.close(timeout_of_call("close_timeout", close_timeout, close_s))
+        tell_unclean(report, StateLog("producer", client_id=config.client_id))

@@ -12,8 +12,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar, overload
 
 from aiokprod.config import ProducerConfig
+from aiokprod.config.call_timeouts import UNSET, Unset
 from aiokprod.errors import ConfigError, ProducerNotStartedError
-from aiokprod.integrations.running import CLOSE_TIMEOUT_S, check_arguments, running
+from aiokprod.integrations.running import check_arguments, running
 from aiokprod.producer import Producer
 
 try:
@@ -34,8 +35,8 @@ def kafka_lifespan(
     lifespan: None = None,
     name: str = "producer",
     wait: bool = False,
-    start_timeout: float | None = 30.0,
-    close_timeout: float | None = CLOSE_TIMEOUT_S,
+    start_timeout: float | Unset | None = UNSET,
+    close_timeout: float | Unset | None = UNSET,
 ) -> StatefulLifespan[object]: ...
 
 
@@ -46,8 +47,8 @@ def kafka_lifespan(
     lifespan: Lifespan[AppT],
     name: str = "producer",
     wait: bool = False,
-    start_timeout: float | None = 30.0,
-    close_timeout: float | None = CLOSE_TIMEOUT_S,
+    start_timeout: float | Unset | None = UNSET,
+    close_timeout: float | Unset | None = UNSET,
 ) -> StatefulLifespan[AppT]: ...
 
 
@@ -57,8 +58,8 @@ def kafka_lifespan(
     lifespan: Lifespan[AppT] | None = None,
     name: str = "producer",
     wait: bool = False,
-    start_timeout: float | None = 30.0,
-    close_timeout: float | None = CLOSE_TIMEOUT_S,
+    start_timeout: float | Unset | None = UNSET,
+    close_timeout: float | Unset | None = UNSET,
 ) -> StatefulLifespan[AppT]:
     """Make a lifespan that runs the producer around the application's own lifespan.
 
@@ -68,8 +69,9 @@ def kafka_lifespan(
             `kafka_lifespan`s, one inside the other, each with its `name`.
         name: the key in the state; `get_producer` reads "producer".
         wait: True fails the startup if no broker answers. False starts without Kafka, and accepts records at once.
-        start_timeout: seconds, with `wait`.
-        close_timeout: seconds to deliver accepted records (None: no bound), after the application's own shutdown.
+        start_timeout: seconds, with `wait`; without it `start_timeout_ms` applies.
+        close_timeout: seconds to deliver accepted records (None: no bound), after the application's own shutdown. Without it
+            `close_timeout_ms` applies if it was given, else it is 20.
 
     Returns:
         The lifespan, for `Starlette(lifespan=...)` or `FastAPI(lifespan=...)`.

@@ -19,7 +19,7 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
 from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.call_timeouts import UNSET, Unset, check_timeout, timeout_of_call
 from aiokprod.config.option_checks import can_be_encoded, shown
 from aiokprod.errors import (
     AiokprodError,
@@ -120,11 +120,11 @@ class TransactionAdmin:
         self._is_started = False
 
     # ------------------------------------------------------------------ life
-    async def start(self, timeout: float | None = 30.0) -> Self:
+    async def start(self, timeout: float | Unset | None = UNSET) -> Self:
         """Connect to the cluster.
 
         Args:
-            timeout: seconds to wait for a connection; None waits without bound.
+            timeout: seconds to wait for a connection; None waits without bound. Without it `start_timeout_ms` applies.
 
         Returns:
             The object itself.
@@ -136,8 +136,7 @@ class TransactionAdmin:
 
         Cancellation: undoes the start.
         """
-        check_timeout("timeout of start()", timeout)
-        await self._client.start(timeout)
+        await self._client.start(timeout_of_call("timeout of start()", timeout, self.config.start_timeout))
         self._is_started = True
         return self
 

@@ -36,6 +36,7 @@ from aiokprod.integrations.aiohttp import PRODUCER, producer_ctx
 from aiokprod.integrations.fastapi import ProducerDep
 from aiokprod.integrations.running import running
 from aiokprod.integrations.starlette import get_producer, kafka_lifespan
+from aiokprod.model import CloseReport
 from aiokprod.testing import MockCluster
 
 QUICK = {"reconnect_backoff_ms": 10.0, "reconnect_backoff_max_ms": 20.0, "retry_backoff_ms": 10.0}
@@ -280,8 +281,27 @@ def test_close_timeout_bounds_the_shutdown_and_what_is_left_is_told(
 
 
 def test_the_default_of_close_timeout_is_below_the_grace_period_of_kubernetes() -> None:
-    for function in (kafka_lifespan, producer_ctx):
-        assert inspect.signature(function).parameters["close_timeout"].default == 20.0
+    """Unless the option says otherwise: its own default, 30 s, is for programs without such a period."""
+
+    given: list[object] = []
+
+    class Told(Producer):
+        async def close(self, timeout: Any = 0) -> CloseReport:
+            given.append(timeout)
+            return await super().close(0)
+
+    async def scenario(**options: Any) -> None:
+        async with running(Told("localhost:9", **options), wait=False):
+            pass
+
+    asyncio.run(scenario())
+    asyncio.run(scenario(close_timeout_ms=3_000))
+    asyncio.run(scenario(close_timeout_ms=-1))
+    assert given == [20.0, 3.0, None]
+    for function in (kafka_lifespan, producer_ctx, running):
+        parameters = inspect.signature(function).parameters
+        assert repr(parameters["close_timeout"].default) == "<as the option says>"
+        assert repr(parameters["start_timeout"].default) == "<as the option says>"
 
 
 def test_a_cancelled_application_closes_its_producer() -> None:

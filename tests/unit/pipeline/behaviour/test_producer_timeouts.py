@@ -7,12 +7,13 @@ import re
 from typing import Any
 
 import pytest
-from rig import run, run_in_virtual_time, started, until
+from rig import mock_cluster, producer_of, run, run_in_virtual_time, started, until
 
-from aiokprod import Producer, ProducerConfig
+from aiokprod import Producer, ProducerConfig, Reader
 from aiokprod.errors import AiokprodError, BootstrapError, ConfigError, RecordTypeError
 from aiokprod.model import ProducerState
 from aiokprod.testing import MockCluster
+from aiokprod.transactions.admin import TransactionAdmin
 
 WRONG: list[Any] = ["5", True, float("nan"), float("inf"), 10**400, 10**5000]
 
@@ -133,6 +134,37 @@ def test_async_with_gives_up_connecting_after_its_option() -> None:
         assert loop.time() - began < 5
 
     run(scenario())
+
+
+def test_start_and_close_without_a_timeout_are_bounded_by_options() -> None:
+    """They took 30 s, whatever the options said."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with mock_cluster(brokers=1) as cluster:
+            cluster.create_topic("t")
+            options = {"start_timeout_ms": 50, "close_timeout_ms": 70}
+            producer = producer_of(cluster, **options)
+            held = cluster.hold("ApiVersions")
+            for start in (producer.start, Reader(producer.config).start, TransactionAdmin(producer.config).start):
+                began = loop.time()
+                with pytest.raises(BootstrapError, match=r"within 0\.05 s"):
+                    await start()
+                assert loop.time() - began < 1
+                with pytest.raises(BootstrapError, match=r"within 2 s"):
+                    await start(2)
+            cluster.release(held)
+            for timeout in (None, 5.0):
+                await producer.start(timeout)
+                held = cluster.hold("Produce")
+                producer.send("t", b"v")
+                await asyncio.sleep(0.01)
+                began = loop.time()
+                report = await producer.close()
+                assert report.count == 1 and loop.time() - began == pytest.approx(0.07, abs=0.05)
+                cluster.release(held)
+
+    run_in_virtual_time(scenario())
 
 
 def test_no_bound_is_an_option_too() -> None:
