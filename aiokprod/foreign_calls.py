@@ -62,6 +62,14 @@ NAMES: Final = {
 }
 OF_DELIVERIES: Final = {
     "get": Foreign("kafka-python", "await the Delivery"),
+    **dict.fromkeys(
+        ("add_callback", "add_errback", "add_both"),
+        Foreign("kafka-python", "await the Delivery, or give add_done_callback() a function, which is called with it"),
+    ),
+    **dict.fromkeys(
+        ("is_done", "succeeded", "failed"),
+        Foreign("kafka-python", "done(), and exception(), which is None of a success"),
+    ),
     **{
         name: Foreign("RecordMetadata", f"await the Delivery, as in `(await delivery).{name}`")
         for name in ("offset", "partition", "timestamp", "topic")
@@ -84,6 +92,36 @@ class ForeignCall:
         if instance is None:
             return self._name
         raise AttributeError(f"{owner.__name__} has no {self._name}")
+
+
+class WrongWithError(TypeError, AttributeError):
+    """A `with` of a producer that needs `async with`, or the reverse. `hasattr` takes it as an AttributeError."""
+
+
+class WrongWith(ForeignCall):
+    """The method that a `with` of the wrong kind looks for."""
+
+    __slots__ = ("_ours",)
+
+    def __init__(self, name: str, ours: str) -> None:
+        ForeignCall.__init__(self, ForeignName(name, Foreign("another kind of `with`", ours)))
+        self._ours = ours
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self._name
+        raise WrongWithError(self._ours)
+
+
+WITHOUT_ASYNC: Final = WrongWith(
+    "__enter__",
+    "a producer of asyncio is used with `async with Producer(...)`; for a program without asyncio there is"
+    " aiokprod.blocking.Producer",
+)
+WITH_ASYNC: Final = WrongWith(
+    "__aenter__",
+    "aiokprod.blocking.Producer is used with `with Producer(...)`; for asyncio there is aiokprod.Producer",
+)
 
 
 def without_arguments(instead: str) -> Callable[[CallT], CallT]:
@@ -137,3 +175,5 @@ for _kind, _names in ((ForeignCalls, NAMES), (Delivery, OF_DELIVERIES)):
     setattr(_kind, "__dir__", _own_names)  # noqa: B010 - to type checkers it stays that of `object`
     for _name, _foreign in _names.items():
         setattr(_kind, _name, ForeignCall(ForeignName(_name, _foreign)))
+# Not its companion `__exit__`, too: with both a producer would be a context manager to `isinstance`.
+setattr(ForeignCalls, "__enter__", WITHOUT_ASYNC)  # noqa: B010

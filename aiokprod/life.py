@@ -409,4 +409,6 @@ class Life:
         wrong_loop = self._wrong_loop() if self.pipeline is not None else None
         if self.pipeline is not None and self.pipeline.transactor is not None and wrong_loop is None:
             return self.pipeline.closed_error()  # of a transactional producer: no transaction takes the record
-        return wrong_loop or ProducerNotStartedError("the producer has not been started")
+        return wrong_loop or ProducerNotStartedError(
+            "the producer has not been started: `await producer.start()`, or use `async with Producer(...)`"
+        )

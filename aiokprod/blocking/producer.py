@@ -25,6 +25,7 @@ from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import check_timeout
 from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError, SendReport, UsageError
 from aiokprod.explanation import ProducerExplanation
+from aiokprod.foreign_calls import WITH_ASYNC
 from aiokprod.logs import StateLog
 from aiokprod.model import CloseReport, Health
 from aiokprod.producer import HeadersArgument
@@ -412,3 +413,4 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
+setattr(Producer, "__aenter__", WITH_ASYNC)  # noqa: B010 - type checkers still report `async with`

@@ -8,12 +8,14 @@ import pydoc
 import re
 import sys
 from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 from unittest.mock import create_autospec
 
 import pytest
 
-from aiokprod import Producer
+from aiokprod import Producer, blocking
+from aiokprod.errors import ProducerNotStartedError
 from aiokprod.foreign_calls import NAMES, OF_DELIVERIES
 from aiokprod.testing import MemoryProducer
 
@@ -52,6 +54,49 @@ def test_a_delivery_says_that_it_has_to_be_awaited() -> None:
                 print(delivery.offset)
             assert not OF_DELIVERIES.keys() & set(dir(delivery))
             assert (await delivery).offset == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["add_callback", "add_errback", "add_both", "succeeded", "failed", "is_done"])
+def test_a_delivery_answers_to_the_names_of_a_future_of_kafka_python(name: str) -> None:
+    async def scenario() -> None:
+        async with MemoryProducer() as producer:
+            delivery: Any = producer.send("t", b"v")
+            with pytest.raises(
+                AttributeError, match=rf"Delivery has no '{name}', .* kafka-python: .*(callback|done\(\))"
+            ):
+                getattr(delivery, name)
+            assert not hasattr(delivery, name) and name not in dir(delivery)
+            await delivery
+
+    asyncio.run(scenario())
+
+
+def test_a_with_of_the_other_kind_is_answered_with_what_to_write() -> None:
+    for producer in (Producer("localhost:9092"), MemoryProducer()):
+        other: Any = producer
+        with pytest.raises(TypeError, match=r"`async with Producer\(\.\.\.\)`.*aiokprod\.blocking\.Producer"), other:
+            pass
+        assert not hasattr(producer, "__enter__") and "__enter__" not in dir(producer)
+        assert not isinstance(producer, AbstractContextManager) and isinstance(producer, AbstractAsyncContextManager)
+
+    async def scenario() -> None:
+        other: Any = blocking.Producer("localhost:9092")
+        with pytest.raises(TypeError, match=r"`with Producer\(\.\.\.\)`.*aiokprod\.Producer"):
+            async with other:
+                pass
+        assert not hasattr(other, "__aenter__")
+
+    asyncio.run(scenario())
+
+
+def test_the_error_of_a_producer_that_was_not_started_says_how_to_start_it() -> None:
+    async def scenario() -> None:
+        producer = Producer("localhost:9092")
+        with pytest.raises(ProducerNotStartedError) as raised:
+            await producer.send("t", b"v")
+        assert "await producer.start()" in str(raised.value) and "async with Producer(...)" in str(raised.value)
 
     asyncio.run(scenario())
 
