@@ -167,13 +167,9 @@ def __getattr__(name: str) -> Any:
         return import_module("aiokprod.forms").is_compiled()
     if name in _WHERE:
         return getattr(import_module(f"aiokprod.{_WHERE[name]}"), name)
-    from aiokprod.elsewhere import advice_of, is_imported
+    from aiokprod.elsewhere import refusal
 
-    # `from aiokprod import NAME` makes an error of its own, without our words, of an AttributeError.
-    advice = advice_of(name)
-    if advice and is_imported():
-        raise ImportError(f"cannot import name {name!r} from 'aiokprod': {advice}", name="aiokprod")
-    raise AttributeError(f"module 'aiokprod' has no attribute {name!r}{advice and ': '}{advice}")
+    raise refusal("aiokprod", name)
 
 
 def __dir__() -> list[str]:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from aiokprod.model import InTransaction, Persistence, Record
 
@@ -652,3 +652,12 @@ class CodecUnavailableError(ConfigError):
     """The compression codec needs a package that is not installed."""
 
     advice = "Install the extra that the message names."
+
+
+if not TYPE_CHECKING:  # else type checkers would find any name here
+
+    def __getattr__(name: str) -> Any:
+        """Say what to write instead of a name that is misspelt, in another module, or of another client."""
+        from aiokprod.elsewhere import refusal
+
+        raise refusal(__name__, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiokprod.errors import ConfigError, SerializationError
 
@@ -116,3 +116,12 @@ def checked(result: object, what: str, topic: str) -> Serialized:
         except ValueError as released:
             raise SerializationError(f"{what}_serializer returned {released}", topic=topic) from None
     raise SerializationError(f"{what}_serializer returned {type(result).__name__}, not bytes or None", topic=topic)
+
+
+if not TYPE_CHECKING:  # else type checkers would find any name here
+
+    def __getattr__(name: str) -> Any:
+        """Say what to write instead of a name that is misspelt, in another module, or of another client."""
+        from aiokprod.elsewhere import refusal
+
+        raise refusal(__name__, name)

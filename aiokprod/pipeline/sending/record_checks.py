@@ -109,7 +109,7 @@ class RecordChecks:
                 return bytes(cast("bytes", data))
             except ValueError as released:
                 raise RecordTypeError(f"{what}: {released}", topic=topic) from None
-        wants = _whole(data) or f": encode it, or give the producer a {what}_serializer"
+        wants = _whole(data) or f": encode it, or give the producer a {what}_serializer{_with_key(data, what)}"
         raise RecordTypeError(f"{what} must be bytes or None, not {type(data).__name__}{wants}", topic=topic)
 
     @staticmethod
@@ -462,3 +462,10 @@ def is_cancelled_now() -> bool:
 def _whole(given: object) -> str:
     """Return the advice for a `Record` that was given where one of its parts is wanted."""
     return ": send_many(topic, [record]) takes records whole" if isinstance(given, Record) else ""
+
+
+def _with_key(given: object, what: str) -> str:
+    """Return how a record with a key is written, for a pair or a dict that seems to be one."""
+    if what != "value" or not isinstance(given, tuple | list | Mapping):
+        return ""
+    return "; a record with a key is Record(value, key=key) in a list for send_many, and send(topic, value, key) alone"

@@ -487,3 +487,14 @@ def test_hooks_that_an_exception_between_two_lines_has_left_are_closed_by_the_ne
             assert [hook.closes for hook in hooks] == [1] * 4, fault
 
     run(scenario())
+
+
+@pytest.mark.parametrize("value", [("k", b"v"), ["k", b"v"], {"key": b"k", "value": b"v"}])
+def test_a_pair_or_a_dict_is_answered_with_how_a_record_with_a_key_is_written(value: object) -> None:
+    with pytest.raises(RecordTypeError) as raised:
+        RecordChecks.to_bytes(value, "value", "t")
+    assert "Record(value, key=key) in a list for send_many, and send(topic, value, key) alone" in raised.value.message
+    assert "value_serializer" in raised.value.message
+    with pytest.raises(RecordTypeError) as raised:
+        RecordChecks.to_bytes(value, "key", "t")
+    assert "Record(" not in raised.value.message
