@@ -160,8 +160,8 @@ def explained(
         "option": name,
         "meaning": MEANINGS[name],
         "type": without_types(field.metadata["check"].describe()),
-        "default": "none: it is needed" if field.default is dataclasses.MISSING else repr(field.default),
-        "value": value,
+        "default": "none: it is needed" if field.default is dataclasses.MISSING else _set(repr(field.default)),
+        "value": _set(value),
         "from": origin,
         "overridden": [_origin(each) for each in reversed(others)],
         "variable": None if name in NOT_TEXTS else f"AIOKPROD_{name.upper()}",
@@ -173,6 +173,10 @@ def _shown(made: ProducerConfig) -> dict[str, str]:
     """Return the value of each option as the config shows it: secrets stay hidden."""
     lines = (line.rpartition(" (")[0].partition(" = ") for line in made.explain())
     return {name: value for name, _, value in lines}
+
+
+def _set(value: str) -> str:
+    return "not set" if value == "None" else value
 
 
 def _origin(setting: Setting) -> str:

@@ -15,7 +15,7 @@ import click
 
 from aiokprod.cli.common.connection import Connection, settings_options
 from aiokprod.cli.common.input_lines import InputLines
-from aiokprod.cli.common.parameter import FilePath, Number, ParameterType, Text
+from aiokprod.cli.common.parameter import FilePath, Number, ParameterType, Separator, Text
 from aiokprod.cli.common.printing import is_plain
 from aiokprod.cli.common.record_lines import Headers, LineError, Outgoing, json_of
 from aiokprod.cli.common.record_sources import Csv, HeadError, Json, Source, Values
@@ -292,12 +292,25 @@ class Produce(click.Command):
 )
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option("--escapes", is_flag=True, help="Lines are written as `read` prints them: \\n, \\xff, \\N for null.")
-@click.option("-K", "--key-separator", type=Text(), metavar="TEXT", help="A line is a key, this text, and the value.")
+@click.option(
+    "-K",
+    "--key-separator",
+    type=Separator(False),
+    metavar="TEXT",
+    help="A line is a key, this text (\\t: a tab), and the value.",
+)
 @click.option(
     "--key-field", type=Text(), metavar="NAME", help="The column, or the field of a line's JSON value, that is the key."
 )
 @click.option("--value-field", type=Text(), metavar="NAME", help="The column of CSV that is the value.")
-@click.option("--delimiter", default=",", show_default=True, metavar="CHARACTER", help="Between fields of CSV.")
+@click.option(
+    "--delimiter",
+    type=Separator(False),
+    default=",",
+    show_default=True,
+    metavar="CHARACTER",
+    help="Between fields of CSV.",
+)
 @click.option("--null", metavar="TEXT", help="A key, value or field with this text is null.")
 @click.option("--skip-empty", is_flag=True, help="Leave empty lines out; else each is an empty value.")
 @click.option("-k", "--key", metavar="TEXT", help="Key of records that have none.")

@@ -15,7 +15,7 @@ import click
 
 from aiokprod.cli.common.connection import Connection, connection_options
 from aiokprod.cli.common.moments import Kind, Place, PlaceType
-from aiokprod.cli.common.parameter import ParameterType, Text
+from aiokprod.cli.common.parameter import ParameterType, Separator, Text
 from aiokprod.cli.common.reading import Found, Key, offset_of, ranges_of, records_following, records_in
 from aiokprod.cli.common.record_format import FormatType, RecordFormat
 from aiokprod.cli.common.record_lines import json_of
@@ -71,7 +71,7 @@ class Shape:
             pairs = (escaped(name.encode()).encode() + b"=" + self._bytes(value) for name, value in record.headers)
             fields.append(b",".join(pairs))
         fields.append(text_of(read["value"]).encode() if "value" in read else self._bytes(record.value))
-        return self.separator.encode().join(fields) + b"\n"
+        return self.separator.encode("utf-8", "surrogateescape").join(fields) + b"\n"
 
     def _bytes(self, data: bytes | None) -> bytes:
         if self.raw:
@@ -138,7 +138,8 @@ def _shared(command: CallT) -> CallT:
             click.option("-k", "--key", is_flag=True, help="Print the key before the value."),
             click.option("-H", "--headers", is_flag=True, help="Print the headers before the value."),
             click.option("-v", "--place", is_flag=True, help="Print topic, partition, offset and time first."),
-            click.option("--separator", default="\t", metavar="TEXT", help="Between these; default: a tab."),
+            click.option("--separator", default="\t", type=Separator(True), metavar="TEXT",
+                         help="Between these; default: a tab."),
             click.option("-f", "--format", "form", type=FormatType(),
                          help="Print each record so, with kcat's tokens: %t %p %o %T %k %K %s %S %h, and \\n at the end."),
             click.option("--hex", "in_hex", is_flag=True, help="Keys, values and header values as hexadecimal digits."),

@@ -299,9 +299,12 @@ _CONSUMERS: Final = (
     "group.protocol.type", "coordinator.query.interval.ms", "rebalance.cb", "consume.cb", "offset.commit.cb",
     "offset.store.method", "auto.commit.enable",
 )  # fmt: skip
+_REGISTRY = (
+    "a client of a schema registry (give SchemaRegistry of aiokprod.integrations.schema_registry its URL and its user)"
+)
 OF_OTHERS_STARTS: Final = {
-    "schema.registry.": "a client of a schema registry (give value_serializer a function that encodes)",
-    "basic.auth.": "a client of a schema registry (give value_serializer a function that encodes)",
+    "schema.registry.": _REGISTRY,
+    "basic.auth.": _REGISTRY,
 }
 
 # Names that only librdkafka has, even when the names of aiokprod are written with dots (`sasl.username`). They show that a

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 import click
 
+from aiokprod.cli.common.texts import unescaped
+
 if TYPE_CHECKING:
     Value = TypeVar("Value")
 
@@ -38,6 +40,26 @@ class Text(click.types.StringParamType):
         if not found:
             self.fail(EMPTY, param, ctx)
         return found
+
+
+class Separator(click.types.StringParamType):
+    """The parameter type of a text between others, with the escapes that `read` prints: a shell passes '\\t' on as it is."""
+
+    def __init__(self, may_be_empty: bool) -> None:
+        self._may_be_empty = may_be_empty
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read it."""
+        text = str(super().convert(value, param, ctx))
+        if not text and not self._may_be_empty:
+            self.fail(EMPTY, param, ctx)
+        try:
+            found = unescaped(text.encode("utf-8", "surrogateescape"))
+        except ValueError as error:
+            self.fail(f"{error}", param, ctx)
+        if found is None:
+            self.fail("\\N is the escape of null, which is no text", param, ctx)
+        return found.decode("utf-8", "surrogateescape")
 
 
 class FilePath(click.Path):

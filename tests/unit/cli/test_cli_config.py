@@ -51,6 +51,13 @@ def test_the_value_is_the_effective_one_and_its_source_is_told(tmp_path: Path) -
     assert (found["client_id"]["value"], found["client_id"]["from"]) == ("'me'", "KAFKA_CLIENT_ID")
 
 
+def test_an_option_that_has_no_value_is_told_so_and_not_as_none() -> None:
+    told = ok(None, "config", "explain", "ssl_cafile", "delivery_timeout_ms")
+    assert "value:     not set\n" in told and told.count("default:   not set\n") == 2 and "None" not in told
+    table = ok(None, "config", "explain", "--all")
+    assert "None" not in table
+
+
 def test_without_names_what_is_set_is_listed() -> None:
     told = ok(None, "config", "explain", "-X", "queue.buffering.max.ms=7", AIOKPROD_ACKS="1")
     assert [line.split(maxsplit=2) for line in told.splitlines()] == [

@@ -305,3 +305,20 @@ def test_a_disk_that_is_full_is_told_with_the_name_of_the_file(cluster: MockClus
     done = run(cluster, "produce", "t", "--failed", "/dev/full", input="v\n")
     assert done.exit_code == 1
     assert done.stderr.splitlines()[0] == "aiokprod produce: /dev/full: No space left on device"
+
+
+@pytest.mark.parametrize("separator", ["\\t", "\t", "\\x09"])
+def test_a_separator_may_be_written_with_escapes(cluster: MockCluster, separator: str) -> None:
+    r"""A shell passes '\t' on as two characters, and no line had them."""
+    ok(cluster, "produce", "t", "-p", "0", "-K", separator, input="k\tv\n")
+    [record] = cluster.records("t")
+    assert (record.key, record.value) == (b"k", b"v")
+    arguments = ("produce", "t", "-p", "1", "--csv", "--key-field", "a", "--value-field", "b", "--delimiter", separator)
+    ok(cluster, *arguments, input="a\tb\nk\tv\n")
+    assert [(each.key, each.value) for each in cluster.records("t", 1)] == [(b"k", b"v")]
+
+
+def test_a_separator_with_half_an_escape_is_refused(cluster: MockCluster) -> None:
+    for wrong in ("\\q", "a\\", "\\N"):
+        done = run(cluster, "produce", "t", "-K", wrong, input="k:v\n")
+        assert done.exit_code == 2 and "escape" in done.stderr

@@ -35,6 +35,8 @@ def test_key_headers_and_place_are_shown_if_they_are_asked_for(cluster: MockClus
     write(cluster, "t", [b"v"], key=b"k", headers=[("a", b"1"), ("b", None)], partition=1, timestamp_ms=1_000)
     assert lines(cluster, "-k") == ["k\tv"]
     assert lines(cluster, "-k", "-H", "--separator", "|") == ["k|a=1,b=\\N|v"]
+    assert lines(cluster, "-k", "--separator", r"\t\\\x7c") == ["k\t\\|v"]  # as a shell passes it on
+    assert lines(cluster, "-k", "--separator", "") == ["kv"]
     assert lines(cluster, "-v") == ["t-1@0\t1970-01-01T00:00:01.000Z\tv"]
     [found] = objects(ok(cluster, "read", "t", "--json"))
     assert found == {
