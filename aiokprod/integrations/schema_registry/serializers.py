@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from aiokprod.config.option_checks import takes
 from aiokprod.errors import ConfigError, SerializationError, advise
 from aiokprod.integrations.schema_registry.decoding import as_dict
+from aiokprod.integrations.schema_registry.losses import Check, loss_check
 from aiokprod.integrations.schema_registry.registry import RegistryError, SchemaRegistry, checked_options
-from aiokprod.integrations.schema_registry.whole_numbers import Check, number_check
 from aiokprod.serializers import HeaderList
 
 FormatName = Literal["avro", "json"]
@@ -101,7 +101,7 @@ class RegistrySerializer:
             "use.latest.with.metadata"
         )
         if form == "avro" and self._is_fixed and self._parsed is not None:
-            self._check = number_check(self._parsed)
+            self._check = loss_check(self._parsed)
         self._try_options()
         self._subjects: dict[str, str] = {}
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, Made] = WeakKeyDictionary()

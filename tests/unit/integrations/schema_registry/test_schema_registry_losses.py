@@ -1,4 +1,4 @@
-"""`number_check`: a number that Avro would write as another one is refused, wherever it stands."""
+"""`loss_check`: a number that Avro would write as another one, or a field that it would drop, is refused wherever it stands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy import int64
 
 from aiokprod.errors import SerializationError
 from aiokprod.integrations.schema_registry import value_serializer
-from aiokprod.integrations.schema_registry.whole_numbers import number_check
+from aiokprod.integrations.schema_registry.losses import loss_check
 
 TREE: dict[str, Any] = {
     "type": "record",
@@ -33,7 +33,7 @@ TREE: dict[str, Any] = {
 
 
 def found(data: Any, schema: Any = TREE) -> str:
-    check = number_check(fastavro.parse_schema(schema))
+    check = loss_check(fastavro.parse_schema(schema))
     assert check is not None
     return check(data)
 
@@ -68,11 +68,74 @@ def test_what_fits_or_is_for_fastavro_passes(data: Any) -> None:
     assert found(data) == ""
 
 
+@pytest.mark.parametrize("schema", ["string", {"type": "array", "items": "string"}, ["null", "long"]])
+def test_a_schema_without_records_and_whole_numbers_needs_no_check(schema: Any) -> None:
+    assert loss_check(fastavro.parse_schema(schema)) is None
+
+
+OPTIONAL: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {
+            "name": "leaf",
+            "type": ["null", {"type": "record", "name": "Leaf", "fields": [{"name": "n", "type": "int"}]}],
+        },
+        {"name": "other", "type": ["null", "Leaf", "string"], "default": None},
+        {"name": "count", "type": ["null", "int"], "default": None},
+    ],
+}
+
+
 @pytest.mark.parametrize(
-    "schema", ['"string"', {"type": "record", "name": "S", "fields": [{"name": "s", "type": "string"}]}]
+    ("data", "schema", "why"),
+    [
+        (
+            {"id": "a", "HUSH": 1},
+            OPTIONAL,
+            "the record Order has a field that the schema lacks: it has id, leaf, other, count",
+        ),
+        (
+            {"HUSH": 1, "SHH": 2},
+            OPTIONAL,
+            "the record Order has 2 fields that the schema lacks: it has id, leaf, other, count",
+        ),
+        (
+            {"id": "a", "leaf": {"n": 1, "HUSH": 2}},
+            OPTIONAL,
+            "the record Leaf has a field that the schema lacks: it has n",
+        ),
+        ({"id": "a", "leaf": {"n": 0.5}}, OPTIONAL, "field Leaf.n takes int, and is float"),
+        (
+            {"n": 1, "leaves": [{"n": 1}, {"m": 1}]},
+            TREE,
+            "the record shop.Leaf has a field that the schema lacks: it has n",
+        ),
+    ],
 )
-def test_a_schema_without_whole_numbers_needs_no_check(schema: Any) -> None:
-    assert number_check(fastavro.parse_schema(schema if isinstance(schema, dict) else "string")) is None
+def test_a_field_that_the_schema_lacks_is_found_and_not_named(data: Any, schema: Any, why: str) -> None:
+    """fastavro drops it without a word."""
+    assert found(data, schema) == why
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"id": "a", "leaf": None},
+        {"id": "a", "leaf": {"-type": "Leaf", "n": 1}},
+        {"id": "a", "other": {"n": 1, "left": "to fastavro"}, "count": 0.5},
+        {},
+    ],
+)
+def test_a_record_with_fields_of_its_schema_passes(data: Any) -> None:
+    assert found(data, OPTIONAL) == ""
+
+
+def test_a_schema_with_many_fields_is_not_told_whole() -> None:
+    fields = [{"name": f"field_{number}", "type": "string"} for number in range(500)]
+    told = found({"more": 1}, {"type": "record", "name": "Wide", "fields": fields})
+    assert "field_0, field_1" in told and len(told) < 300
 
 
 def test_a_schema_that_is_a_number_is_checked() -> None:

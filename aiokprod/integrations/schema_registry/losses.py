@@ -1,7 +1,7 @@
-"""`number_check`: finds numbers that fastavro would write as others: 3.7 as the int 3, and 2**40 as an int that is none.
+"""`loss_check`: finds what fastavro would not write, or write as something else: fields that a schema lacks, 3.7 as an int.
 
-Only the fields of a schema that hold whole numbers are looked at, so that most records cost next to nothing. What is in a union
-is left to fastavro, which compares it with each branch.
+Only records and what holds whole numbers are looked at, so that most fields cost nothing. What is in a union of several types
+is left to fastavro, which compares it with each branch; a union with null, which makes a field optional, is looked into.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from aiokprod.integrations.schema_registry.decoding import as_dict
 
 Check = Callable[[Any], str]
 """returns what is wrong with a value; empty if nothing is"""
+LONGEST: Final = 200
+"""characters of the names of a schema's fields"""
 BITS: Final = {"int": 31, "long": 63}
 
 
-def number_check(schema: Any) -> Check | None:
-    """Return the check of a schema; None if it has no whole numbers.
+def loss_check(schema: Any) -> Check | None:
+    """Return the check of a schema; None if it has neither records nor whole numbers.
 
     Args:
         schema: as fastavro has parsed it.
@@ -27,6 +29,9 @@ def number_check(schema: Any) -> Check | None:
 
 
 def _check(schema: Any, field: str, begun: dict[str, list[Check | None]], named: Mapping[str, Any]) -> Check | None:
+    if isinstance(schema, list):
+        branches: list[Any] = schema
+        return _of_optional([each for each in branches if each != "null"], field, begun, named)
     kind = as_dict(schema).get("type", schema)
     if isinstance(kind, str) and kind in BITS:
         return None if as_dict(schema).get("logicalType") else _of_number(kind, field)
@@ -45,6 +50,14 @@ def _check(schema: Any, field: str, begun: dict[str, list[Check | None]], named:
             else lambda found: _first(values, found.values() if isinstance(found, Mapping) else ())
         )
     return None
+
+
+def _of_optional(
+    branches: list[Any], field: str, begun: dict[str, list[Check | None]], named: Mapping[str, Any]
+) -> Check | None:
+    """Return the check of a union with null. Of a number none: fastavro refuses one that is not of its type."""
+    kind = as_dict(branches[0]).get("type", branches[0]) if len(branches) == 1 else None
+    return None if kind is None or kind in BITS else _check(branches[0], field, begun, named)
 
 
 def _of_number(kind: str, field: str) -> Check:
@@ -70,9 +83,13 @@ def _of_record(schema: Any, begun: dict[str, list[Check | None]], named: Mapping
     begun[name] = [None]
     made = [(each["name"], _check(each["type"], f"{name}.{each['name']}", begun, named)) for each in schema["fields"]]
     checks = [(field, check) for field, check in made if check is not None]
+    fields = {each["name"] for each in schema["fields"]} | {"-type"}  # fastavro's hint which branch of a union it is
 
     def check_record(found: Any) -> str:
         if isinstance(found, Mapping):
+            keys = cast("Mapping[str, Any]", found).keys()
+            if not keys <= fields:
+                return _too_many(name, schema, len(keys - fields))
             for field, check in checks:
                 value: Any = cast(Any, found).get(field)
                 if value is not None:
@@ -82,7 +99,14 @@ def _of_record(schema: Any, begun: dict[str, list[Check | None]], named: Mapping
         return ""
 
     begun[name][0] = check_record
-    return check_record if checks else None
+    return check_record
+
+
+def _too_many(name: str, schema: Any, count: int) -> str:
+    """Return the text of fields that a schema lacks. Their names are contents of the record, so the schema's are told."""
+    known = ", ".join(str(each["name"]) for each in schema["fields"])
+    which = f"{count} fields that the schema lacks" if count > 1 else "a field that the schema lacks"
+    return f"the record {name} has {which}: it has {known if len(known) <= LONGEST else known[:LONGEST] + '...'}"
 
 
 def _first(check: Check, found: Any) -> str:
