@@ -30,8 +30,7 @@ def loss_check(schema: Any) -> Check | None:
 
 def _check(schema: Any, field: str, begun: dict[str, list[Check | None]], named: Mapping[str, Any]) -> Check | None:
     if isinstance(schema, list):
-        branches: list[Any] = schema
-        return _of_optional([each for each in branches if each != "null"], field, begun, named)
+        return _of_optional(schema, field, begun, named)
     kind = as_dict(schema).get("type", schema)
     if isinstance(kind, str) and kind in BITS:
         return None if as_dict(schema).get("logicalType") else _of_number(kind, field)
@@ -53,9 +52,10 @@ def _check(schema: Any, field: str, begun: dict[str, list[Check | None]], named:
 
 
 def _of_optional(
-    branches: list[Any], field: str, begun: dict[str, list[Check | None]], named: Mapping[str, Any]
+    union: Any, field: str, begun: dict[str, list[Check | None]], named: Mapping[str, Any]
 ) -> Check | None:
     """Return the check of a union with null. Of a number none: fastavro refuses one that is not of its type."""
+    branches = [each for each in union if each != "null"]
     kind = as_dict(branches[0]).get("type", branches[0]) if len(branches) == 1 else None
     return None if kind is None or kind in BITS else _check(branches[0], field, begun, named)
 
