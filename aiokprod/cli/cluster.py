@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from time import monotonic
 from types import FrameType
 from typing import Final
 
@@ -35,6 +36,8 @@ from aiokprod.wire.codes import ErrorCode
 HOST: Final = "127.0.0.1"
 BOOTSTRAP_VARIABLE: Final = "AIOKPROD_BOOTSTRAP_SERVERS"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit statuses of shells
+AT_ONCE_S: Final = 0.5
+"""The same signal within this time is one: `timeout` signals the program it has started, and then its process group."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -57,6 +60,7 @@ class Waiter:
         self._stopped = threading.Event()
         self._number = int(signal.SIGTERM)
         self._child: subprocess.Popen[bytes] | None = None
+        self._passed_on: dict[int, float] = {}  # when each signal was passed on last
 
     @contextmanager
     def installed(self) -> Generator[None]:
@@ -71,7 +75,10 @@ class Waiter:
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         self._number = number
         self._stopped.set()
-        if self._child is not None and not (number == signal.SIGINT and _is_at_terminal()):
+        now = monotonic()
+        is_again = now - self._passed_on.get(number, -AT_ONCE_S) < AT_ONCE_S
+        if self._child is not None and not is_again and not (number == signal.SIGINT and _is_at_terminal()):
+            self._passed_on[number] = now
             self._child.send_signal(number)
 
     def until_signal(self) -> int:
@@ -100,9 +107,15 @@ class Waiter:
 def _is_at_terminal() -> bool:
     """Return True if Ctrl-C reaches the command by itself: a second SIGINT would count as a second Ctrl-C."""
     try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (AttributeError, OSError, ValueError):
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)  # also where stdin is another file
+    except (AttributeError, OSError):  # AttributeError: on Windows
         return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def check_ports(ports: Sequence[int]) -> None:

@@ -221,7 +221,8 @@ def test_a_command_that_a_signal_ends_has_the_status_a_shell_gives_it() -> None:
     assert process.returncode == 128 + signal.SIGTERM
 
 
-def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
+@pytest.mark.parametrize("stdin", ["the terminal", "another file"])
+def test_ctrl_c_at_a_terminal_reaches_the_command_once(stdin: str) -> None:
     """The terminal gives it to both; a second one would make a server give up its clean end."""
     program = (
         "import signal, time\n"
@@ -238,6 +239,8 @@ def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
     )
     child, terminal = pty.fork()
     if child == 0:
+        if stdin == "another file":
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execv(COMMAND[0], [*COMMAND, "--port", "0", "--", sys.executable, "-c", program])
     output = b""
     with os.fdopen(terminal, "r+b", buffering=0) as both:
@@ -252,6 +255,23 @@ def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
     _, status = os.waitpid(child, 0)
     assert b"interrupted 1" in output, output
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_signal_that_comes_twice_at_once_is_passed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout -s INT` signals its command and then the group; a second signal makes a server give up its clean end."""
+    moments = iter([10.0, 10.1, 10.2, 11.0, 11.1])
+    monkeypatch.setattr("aiokprod.cli.cluster.monotonic", lambda: next(moments))
+    passed_on: list[int] = []
+
+    class Command:
+        send_signal = staticmethod(passed_on.append)
+
+    waiter = Waiter()
+    waiter._child = Command()  # type: ignore[assignment]
+    monkeypatch.setattr("aiokprod.cli.cluster._is_at_terminal", lambda: False)
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+        waiter._signalled(number, None)
+    assert passed_on == [signal.SIGINT, signal.SIGTERM, signal.SIGINT]
 
 
 def test_the_handlers_of_signals_are_given_back() -> None:
