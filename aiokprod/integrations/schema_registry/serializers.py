@@ -34,7 +34,7 @@ CLASSES: Final = {
 
 
 class Question:
-    """What the registry is asked before records of one topic are written. Those sent until it has failed share its failure."""
+    """A question to the registry about the schema of one topic. The records sent until it has failed share its failure."""
 
     def __init__(self) -> None:
         self.failure: RegistryError | None = None

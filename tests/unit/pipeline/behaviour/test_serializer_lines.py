@@ -132,7 +132,7 @@ def test_each_record_behind_a_serializer_that_hangs_has_its_own_deadline() -> No
 
 
 class Away:
-    """What the serializers ask is away: each attempt of theirs fails after 7 s, as that of a client that tries again."""
+    """A serializer whose service is away: each call fails after 7 s, as that of a client that tries again."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
