@@ -59,6 +59,7 @@ from aiokprod.wire.codes import ErrorCode, name_of
 WAITS_IF_IT_MAY: Final = 0  # `send`: as long as max_waiting_bytes allow
 ALWAYS_WAITS: Final = 1  # `send_many`: one record at a time, whatever max_waiting_bytes is
 NEVER_WAITS: Final = 2  # `try_send`
+LAST_FAILED: Final = "the last that ended failed"  # of the serializers before a record
 
 
 class Parking:
@@ -797,7 +798,9 @@ class Parking:
                 f" and {gate.waiting_count} wait for room"
             )
         if record.waits is WaitsFor.SERIALIZER:
-            return "its serializer, or that of a record before it in the topic, has not answered"
+            line = self._lines.get(record.topic)
+            text = "its serializer, or that of a record before it in the topic, has not answered"
+            return text if line is None or line.away is None else f"{text}; {LAST_FAILED}: {line.away.message}"
         why = self.why_unknown(record.topic)
         return f"partition {record.partition} does not exist; {why}" if record.waits is WaitsFor.PARTITION else why
 
@@ -836,7 +839,7 @@ class Parking:
         else:
             waited = f"{elapsed_s:.1f} s ({self._block_option})"
             text = f"the record has waited {waited} for serializers of records before it in the topic"
-            before = "the last that ended failed"
+            before = LAST_FAILED
         error = SerializationError(text if away is None else f"{text}; {before}: {away.message}", topic=record.topic)
         error.may_help_again = True
         advise(error, AWAY)

@@ -154,7 +154,14 @@ def test_records_behind_serializers_whose_service_is_away_have_its_error_and_are
         if isinstance(error, SerializationError):
             error.may_help_again = True
         async with started(network, value_serializer=Away(error), max_block_ms=20_000) as (_, producer):
-            failures = await outcomes([producer.send("t", b"%d" % number) for number in range(6)])
+            sent = [producer.send("t", b"%d" % number) for number in range(6)]
+            ended = asyncio.ensure_future(outcomes(sent))
+            await asyncio.sleep(12)
+            reason = producer.health().reason
+            assert reason is not None and "has not answered; the last that ended failed: " in reason
+            assert "has not answered; the last that ended failed: " in str(sent[4].explain())
+            failures = await ended
+            assert reason.endswith(getattr(failures[0], "message", "?"))
             assert kinds(failures) == ["SerializationError"] * 6
             assert all(isinstance(each, SerializationError) and each.retriable for each in failures)
             own, at_work, behind = failures[0], failures[2], failures[3:]
