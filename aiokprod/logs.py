@@ -331,6 +331,15 @@ class StateLog:
         )
         self._emit(logging.ERROR, text, self.subject, what, self._extra["kafka_client_id"])
 
+    def defect(self, step: str, bug: BaseException) -> None:
+        """Write that a step raised on which no record depends. Callers write each kind once."""
+        self._remember(f"a defect of aiokprod: {step} raised {type(bug).__name__}: {printable(bug)}")
+        text = (
+            "%s: aiokprod has a defect: %s raised. No record depends on that, and the producer (client_id %s) goes on;"
+            " neither your program nor your cluster is at fault. Please report this line to the project, with its traceback"
+        )
+        self._emit(logging.ERROR, text, self.subject, step, self._extra["kafka_client_id"], exc_info=bug)
+
     def hook_failed(self, hook: str, error: BaseException) -> None:
         """Write that a hook of the user raised; the exception cannot reach the pipeline."""
         told = self._limiter.pass_on(f"hook {hook}", monotonic())

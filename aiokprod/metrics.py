@@ -257,6 +257,8 @@ class Metrics:
         self.loop_stalled_seconds = Counter()
         # the watch
         self.stalls_healed = Counter()
+        # steps that only observe
+        self.defects_caught = Counter()
         # transactions
         self.transactions_committed = Counter()
         self.transactions_aborted = Counter()

@@ -25,9 +25,11 @@ from hypothesis import HealthCheck, settings
 
 import aiokprod
 from aiokprod.pipeline.effects import Guard
+from aiokprod.pipeline.partition.defects import CaughtDefects
 from aiokprod.pipeline.watch import Heals
 
 Guard.is_on = True  # a state change inside another one fails the test
+CaughtDefects.kept = []  # so do defects in what only observes
 Heals.kept = []  # what stands still, and is healed, fails the test
 
 # A slow machine is no finding.
@@ -189,6 +191,24 @@ def heals() -> Iterator[list[str]]:
     assert Heals.kept is not None
     yield Heals.kept
     Heals.kept.clear()
+
+
+@pytest.fixture
+def defects() -> Iterator[list[str]]:
+    """Return the defects that were caught: for a test that plants them in what only observes, and looks at this."""
+    assert CaughtDefects.kept is not None
+    yield CaughtDefects.kept
+    CaughtDefects.kept.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_defect_is_caught(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test in which a line of the log, a metric or an explanation raised: the producer goes on without it."""
+    assert CaughtDefects.kept is not None
+    CaughtDefects.kept.clear()
+    yield
+    if "defects" not in request.fixturenames:
+        assert not CaughtDefects.kept, f"caught: {CaughtDefects.kept}"
 
 
 @pytest.fixture(autouse=True)

@@ -102,6 +102,7 @@ class BrokerBackend(Backend, ClusterListener):
             wall_s,
             context.settings.request_timeout_s,
             context.config.transactional_id,
+            context.defects.caught,
         )
 
     # ------------------------------------------------------------------ asked by Parking

@@ -14,6 +14,7 @@ from aiokprod.explanation import Explanation, readable
 from aiokprod.logs import LINE_LIMIT, StateLog, printable
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
+from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.failing import FailingBatches, Trouble
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.partition.ports import RecordQueue
@@ -50,6 +51,7 @@ def degradation(
     now: float,
     transaction: Degradation | None,
     lasting_s: float | None,
+    defects: Defects,
 ) -> Degradation | None:
     """Return why the producer is DEGRADED; None if it is not. From any thread.
 
@@ -61,6 +63,7 @@ def degradation(
         now: loop time.
         transaction: what holds up the transaction; None: nothing.
         lasting_s: for so many seconds it has been DEGRADED, as the housekeeping saw it last; None: it was READY.
+        defects: take what the search for a reason raises.
     """
     oldest = _oldest_record(parking)
     oldest_s = None if oldest is None else now - oldest[0]
@@ -69,20 +72,33 @@ def degradation(
     for_s = degraded_for_s(is_known, failing_s, oldest_s, _late_s(settings))
     if transaction is not None:
         for_s = transaction.for_s if for_s is None else max(for_s, transaction.for_s)
-    trouble = failing.newest()
-    if for_s is None:
-        if lasting_s is None or trouble is None:
-            return None
-        # The records that were late have failed. Attempts fail all the same: it is the same outage.
-        return Degradation(lasting_s, f"attempts fail: {trouble.line()}")
+    try:
+        trouble = failing.newest()
+        if for_s is None:
+            if lasting_s is None or trouble is None:
+                return None
+            # The records that were late have failed. Attempts fail all the same: it is the same outage.
+            return Degradation(lasting_s, f"attempts fail: {trouble.line()}")
+        return Degradation(for_s, _reason(client, is_known, failing_s, transaction, oldest, trouble, now))
+    except Exception as bug:
+        defects.caught("the search for the reason of DEGRADED", bug)
+    return None if for_s is None else Degradation(for_s, "records are late")
+
+
+def _reason(
+    client: ClusterClient,
+    is_known: bool,
+    failing_s: float | None,
+    transaction: Degradation | None,
+    oldest: tuple[float, TopicDispatcher, RecordQueue | None] | None,
+    trouble: Trouble | None,
+    now: float,
+) -> str:
+    """Return why the producer is DEGRADED."""
     unreachable = unreachable_text(client)
     if unreachable is not None and (not is_known or (failing_s is not None and failing_s >= UNREACHABLE_S)):
-        reason = unreachable
-    elif transaction is not None:
-        reason = transaction.reason
-    else:
-        reason = _why_late(oldest, trouble, now)
-    return Degradation(for_s, reason)
+        return unreachable
+    return _why_late(oldest, trouble, now) if transaction is None else transaction.reason
 
 
 def held_transaction(state: str, trouble: str, unknown_s: float | None, ending_s: float | None) -> Degradation | None:
@@ -198,6 +214,7 @@ def health(
     failure: BaseException | None,
     transaction: str | None,
     transaction_log: StateLog | None = None,
+    defects: Defects,
 ) -> Health:
     """Return the health of the producer, as docs/health.md says.
 
@@ -212,6 +229,7 @@ def health(
         failure: what the producer has failed with.
         transaction: the state of the transactional id, if there is one.
         transaction_log: the log of the transactional id, if there is one.
+        defects: take what the search for the last error raises.
     """
     gate = parking.gate
     reason = None if failure is None else f"{type(failure).__name__}: {printable(failure)}"
@@ -227,16 +245,10 @@ def health(
         reason = _why_not_now(client, parking)
         is_ready = reason is None
     last = newest_error(client, log, transaction_log)
-    trouble = failing.newest()
-    if trouble is not None:
-        at = wall_s() - max(0.0, now - trouble.last_at)
-        if last is None or at >= last[0]:
-            last = (at, printable(trouble.line(), LINE_LIMIT))
-    refusals = failing.refusals(now)
-    if refusals and trouble is None:
-        at = wall_s() - max(0.0, now - refusals[0].last_at)
-        if last is None or at >= last[0]:
-            last = (at, printable(refusals[0].line(now), LINE_LIMIT))
+    try:
+        last = _last_failure(failing, last, now)
+    except Exception as bug:
+        defects.caught("the search for the last error", bug)
     return Health(
         state=state,
         ready=is_ready,
@@ -250,6 +262,21 @@ def health(
         reason=reason,
         last_error_at=None if last is None else last[0],
     )
+
+
+def _last_failure(failing: FailingBatches, last: tuple[float, str] | None, now: float) -> tuple[float, str] | None:
+    """Return the last error, `last` or that of an attempt or a refusal: (seconds since 1970, text)."""
+    trouble = failing.newest()
+    if trouble is not None:
+        at = wall_s() - max(0.0, now - trouble.last_at)
+        if last is None or at >= last[0]:
+            last = (at, printable(trouble.line(), LINE_LIMIT))
+    refusals = failing.refusals(now)
+    if refusals and trouble is None:
+        at = wall_s() - max(0.0, now - refusals[0].last_at)
+        if last is None or at >= last[0]:
+            last = (at, printable(refusals[0].line(now), LINE_LIMIT))
+    return last
 
 
 def degraded_for_s(is_connected: bool, failing_s: float | None, oldest_s: float | None, late_s: float) -> float | None:

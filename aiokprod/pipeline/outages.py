@@ -3,17 +3,19 @@
     housekeeping, each half second -> look -> the log
 
 A look costs what the topics, and the partitions with records, cost; nothing is done per record. It is taken outside of every
-state change, as a log handler may send. docs/how-to/logging.md has the lines.
+state change, as a log handler may send. An exception in it fails no record (`Defects`). docs/how-to/logging.md has the lines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from aiokprod.explanation import WaitsFor, readable
 from aiokprod.logs import Pace, StateLog
 from aiokprod.metrics import Metrics, Number
 from aiokprod.pipeline.inspection import UNREACHABLE_S, Degradation
+from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.sending.parking import Parking
@@ -31,7 +33,13 @@ class Outages:
     """The outages of one producer, as the log tells them."""
 
     def __init__(
-        self, parking: Parking, log: StateLog, metrics: Metrics, failing: FailingBatches, longest_block: str
+        self,
+        parking: Parking,
+        log: StateLog,
+        metrics: Metrics,
+        failing: FailingBatches,
+        defects: Defects,
+        longest_block: str,
     ) -> None:
         self.since: float | None = None  # when DEGRADED began or ended last, seconds since 1970
         self.is_degraded = False  # as the housekeeping saw it last
@@ -39,6 +47,7 @@ class Outages:
         self._log = log
         self._metrics = metrics
         self._failing = failing
+        self._defects = defects
         self._longest_block = longest_block
         self._looked_at: float | None = None  # loop time
         self._stall_pace = Pace()
@@ -61,11 +70,21 @@ class Outages:
         self._ready_since = now
 
     def look(self, now: float) -> None:
-        """Write what is due. `now`: loop time."""
-        self._look_at_loop(now)
+        """Write what is due. A defect in one of these steps keeps none of the others from its lines. `now`: loop time."""
+        steps: list[tuple[str, Callable[[float], None]]] = [
+            ("the look at the event loop", self._look_at_loop),
+            ("the look at batches that fail", self._look_at_batches),
+            ("the look at the buffer", self._look_at_room),
+            ("the look at serializers", self._look_at_serializers),
+        ]
+        for name, step in steps:
+            try:
+                step(now)
+            except Exception as bug:
+                self._defects.caught(name, bug)
+
+    def _look_at_batches(self, now: float) -> None:
         self._failing.tell(self._log, now)
-        self._look_at_room(now)
-        self._look_at_serializers(now)
 
     def _look_at_loop(self, now: float) -> None:
         looked_at, self._looked_at = self._looked_at, now

@@ -116,8 +116,10 @@ class Pipeline:
         self.transactor = self.backend.transactor
         if self.transactor is not None:
             self.transactor.flush = self.flush
-        self.outages = Outages(self.parking, log, metrics, self.context.failing, config.longest_block)
-        self._watch = Watch(self.loop, metrics, log, self.backend.stalls, self.crashed)
+        self.outages = Outages(
+            self.parking, log, metrics, self.context.failing, self.context.defects, config.longest_block
+        )
+        self._watch = Watch(self.loop, metrics, log, self.context.defects, self.backend.stalls, self.crashed)
         self.column_tickets = Tickets()  # of `send_columns`, by topic
 
     def _grant(self) -> None:
@@ -395,9 +397,12 @@ class Pipeline:
         elif half_done is not None:
             self.crashed(AssertionError(f"a step of {half_done} has ended half done"))
         effects = self.context.effects
+        busy: Sequence[RecordQueue] = ()
         effects.begin()  # what sends meanwhile is put off: the queues of all topics are walked
         try:
             busy = keep_house(self.parking.topics, self.client, self.context.settings, self.loop.time())
+        except Exception as bug:
+            self.context.defects.caught("the upkeep of the topics", bug)
         finally:
             effects.end()
         if self.failure is None:
@@ -406,20 +411,34 @@ class Pipeline:
             self._watch.look(busy)
 
     def _look_for_outages(self, busy: Sequence[RecordQueue]) -> None:
+        """Tell what there is to tell. A defect in these steps fails no record."""
+        now = self.loop.time()
+        self.outages.look(now)
         try:
-            now = self.loop.time()
-            self.outages.look(now)
             self.context.metrics.look_at_topics(now)
-            self._look_for_losses(now)
-            if not self.is_closing:
-                is_held = self.outages.is_degraded or self._held_transaction(now) is not None
-                may_be = may_be_degraded(self.context.settings, self.client, self.parking, busy, now, is_held=is_held)
-                self.outages.look_at_state(self._degradation(now) if may_be else None, now)
         except Exception as bug:
-            self.crashed(bug)
+            self.context.defects.caught("the look at the topics of the metrics", bug)
+        self._look_for_losses(now)
+        if not self.is_closing:
+            try:
+                self._look_at_state(busy, now)
+            except Exception as bug:
+                self.context.defects.caught("the look at the state", bug)
+
+    def _look_at_state(self, busy: Sequence[RecordQueue], now: float) -> None:
+        is_held = self.outages.is_degraded or self._held_transaction(now) is not None
+        may_be = may_be_degraded(self.context.settings, self.client, self.parking, busy, now, is_held=is_held)
+        self.outages.look_at_state(self._degradation(now) if may_be else None, now)
 
     def _look_for_losses(self, now: float, *, is_last: bool = False) -> None:
-        error = self.context.losses.look(self.client, now, is_last=is_last)
+        error: AiokprodError | None = None
+        try:
+            error = self.context.losses.look(self.client, now, is_last=is_last)
+        except Exception as bug:
+            if self.config.fail_on_data_loss:
+                self.crashed(bug)  # a loss may have been overlooked, behind which nothing may be sent
+            else:
+                self.context.defects.caught("the look for lost records", bug)
         if error is not None and self.config.fail_on_data_loss and not is_last:
             self.crashed(error)
 
@@ -445,6 +464,7 @@ class Pipeline:
             failure=self.failure,
             transaction=None if transactor is None else transactor.state,
             transaction_log=None if transactor is None else transactor.log,
+            defects=self.context.defects,
         )
 
     def _held_transaction(self, now: float) -> Degradation | None:
@@ -469,6 +489,7 @@ class Pipeline:
             now,
             self._held_transaction(now),
             self.outages.degraded_for_s(now),
+            self.context.defects,
         )
 
     def explain(self, state: ProducerState, since: float, obstacles: Sequence[Obstacle]) -> ProducerExplanation:
@@ -487,4 +508,7 @@ class Pipeline:
 
     def measure(self) -> None:
         """Bring the gauges up to date, but those of the health."""
-        measure(self.context.metrics, self.parking, self.backend.requests_in_flight(), self.loop.time())
+        try:
+            measure(self.context.metrics, self.parking, self.backend.requests_in_flight(), self.loop.time())
+        except Exception as bug:
+            self.context.defects.caught("the measurement of the gauges", bug)

@@ -18,6 +18,7 @@ from aiokprod.forms import mypyc_attr
 from aiokprod.liveness import SoonCall, Stall
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
+from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.ports import RecordQueue
 
 TURNS: Final = 10
@@ -39,6 +40,7 @@ class Watch:
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,
         log: StateLog,
+        defects: Defects,
         find: Callable[[Sequence[RecordQueue], float], list[Stall]],
         crashed: Callable[[BaseException], None],
     ) -> None:
@@ -48,12 +50,14 @@ class Watch:
             loop: of the pipeline.
             metrics: count what is healed.
             log: is told of it, once for each kind.
+            defects: take what a look raises: it changes nothing.
             find: returns what stands still, among these partitions too, at a time of the loop.
             crashed: takes what a heal raises.
         """
         self._loop = loop
         self._metrics = metrics
         self._log = log
+        self._defects = defects
         self._find = find
         self._crashed = crashed
         self._suspects: list[Stall] = []  # found by the first look
@@ -70,7 +74,8 @@ class Watch:
         try:
             self._suspects = self._find(busy, self._loop.time())
         except Exception as bug:
-            self._crashed(bug)
+            self._suspects = []
+            self._defects.caught("the watch", bug)
             return
         if self._suspects:
             self._busy, self._left = busy, TURNS
@@ -88,7 +93,12 @@ class Watch:
         busy, self._busy = self._busy, ()
         healed = ""
         try:
-            for stall in self._find(busy, self._loop.time()):
+            found = self._find(busy, self._loop.time())
+        except Exception as bug:
+            self._defects.caught("the watch", bug)
+            return
+        try:
+            for stall in found:
                 # One kind at a time, causes first: a lost timer also leaves a partition standing.
                 if not healed or healed == stall.what:
                     for suspect in suspects:

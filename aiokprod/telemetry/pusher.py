@@ -44,6 +44,7 @@ class TelemetryPusher:
         wall: seconds since 1970.
         request_timeout_s: of each request.
         transactional_id: of the producer, which brokers are told.
+        caught: takes a defect of telemetry, which ends then: no record depends on it.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class TelemetryPusher:
         wall: Callable[[], float],
         request_timeout_s: float,
         transactional_id: str | None,
+        caught: Callable[[str, Exception], None],
     ) -> None:
         self._client = client
         self._metrics = metrics
@@ -66,6 +68,7 @@ class TelemetryPusher:
         self._log = log
         self._wall = wall
         self._timeout_s = request_timeout_s
+        self._caught = caught
         self._attributes = {} if transactional_id is None else {"transactional_id": transactional_id}
         self._zero, self._began_at = metrics.snapshot(), wall()  # of this start, before its first connection
         self._session: PushSession | None = None  # made when a broker offers telemetry: most never do
@@ -90,8 +93,14 @@ class TelemetryPusher:
         session = PushSession(
             self._client, schedule, figures, self._measured, self._log, self._wall, self._timeout_s, self._attributes
         )
-        self._spawn(session.run(), "aiokprod-telemetry")
+        self._spawn(self._run(session), "aiokprod-telemetry")
         self._session = session
+
+    async def _run(self, session: PushSession) -> None:
+        try:
+            await session.run()
+        except Exception as bug:
+            self._caught("telemetry", bug)
 
     def _measured(self) -> Snapshot:
         self._measure()
@@ -104,7 +113,10 @@ class TelemetryPusher:
         """
         self._is_ending = True
         if self._session is not None:
-            await self._session.push_last()
+            try:
+                await self._session.push_last()
+            except Exception as bug:
+                self._caught("telemetry", bug)
 
 
 class PushSession:

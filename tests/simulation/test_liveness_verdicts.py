@@ -25,7 +25,7 @@ from aiokprod.transactions.machine_actions import Action, Mode, Refusal
 
 pytestmark = [
     pytest.mark.pure("a defect replaces a part of the producer"),
-    pytest.mark.usefixtures("heals"),  # where a defect leaves something standing, and the watch is at work
+    pytest.mark.usefixtures("heals", "defects"),  # where a defect leaves something standing, and the watch is at work
 ]
 BREAKS_AT_S = 2.0
 SENDS_AGAIN_S = 2.2

@@ -13,7 +13,7 @@ from aiokprod.pipeline import pipeline as pipeline_module
 
 pytestmark = [
     pytest.mark.pure("a defect subclasses a part of the pipeline"),
-    pytest.mark.usefixtures("heals"),  # the watch may meet what they leave standing
+    pytest.mark.usefixtures("heals", "defects"),  # the watch may meet what they leave standing
 ]
 
 NEAR = {"SendsToTheNewLeaderEarly": 3_500, "BumpsAllPartitions": 220}  # rare ones: where to begin to look

@@ -11,7 +11,7 @@ from aiokprod.transactions import transactor
 
 pytestmark = [
     pytest.mark.pure("a defect subclasses a part of the producer"),
-    pytest.mark.usefixtures("heals"),  # the watch may meet what they leave standing
+    pytest.mark.usefixtures("heals", "defects"),  # the watch may meet what they leave standing
 ]
 
 FOUND_BY: dict[type, set[str]] = {

@@ -427,6 +427,8 @@ class World:
             wrongs.append(Finding(Kind.LEAKED_MEMORY, text))
         if self.run.metrics["stalls_healed"]:
             wrongs.append(f"stood still and was healed: {self.run.metrics['stalls_healed']} times")
+        if self.run.metrics["defects_caught"]:
+            wrongs.append(f"a defect was caught: {self.run.metrics['defects_caught']} times")
         for port, dials in self.network.dials.items():
             wrongs += check_rate(f"connections to port {port}", dials, most=60)
         wrongs += check_rate("Metadata requests", self.metadata_asked_at, most=30)

@@ -112,6 +112,7 @@ class BrokerFlusher(ConnectionListener):
         self._own = context.metrics.broker(node_id)
         self._hooks = context.batch_hooks
         self._failing = context.failing
+        self._defects = context.defects
         # A look: a thousand partitions that become ready in one turn cost one.
         self._look = SoonCall(context.loop, self._woken)
         self._ended = False
@@ -539,6 +540,14 @@ class BrokerFlusher(ConnectionListener):
         """Note a failed attempt for explanations, as one text for the attempt and its end, for the log, and for the metrics."""
         if attempt != entry.attempt:
             return  # a later attempt is under way, and this one was told before
+        try:
+            self._note_attempt(queue, entry, attempt, sent_at, code, how, now)
+        except Exception as bug:
+            self._defects.caught("the note of a failed attempt", bug)
+
+    def _note_attempt(
+        self, queue: PartitionQueue, entry: Entry, attempt: int, sent_at: float, code: int, how: str, now: float
+    ) -> None:
         self._metrics.attempt_failed("NO_ANSWER" if code == NO_ANSWER else NAMES.get(code))
         if entry.is_dead:
             return  # its story is over

@@ -17,6 +17,7 @@ from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.effects import Effects
 from aiokprod.pipeline.partition.batch_hooks import BatchHooks
 from aiokprod.pipeline.partition.data_losses import DataLosses
+from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.flushes import Flushes
 from aiokprod.pipeline.partition.settings import PipelineSettings
@@ -51,5 +52,6 @@ class PipelineContext:
         self.flushes = flushes  # which flush waits for what
         self.tasks = tasks  # a task that crashes fails the producer
         self.reports = reports  # outcomes, told to the application
+        self.defects = Defects(metrics, log)  # of what only observes: they fail nothing
         self.failing = FailingBatches()  # attempts that fail, told in the log
         self.losses = DataLosses(metrics, log, interceptors)  # of acknowledged records

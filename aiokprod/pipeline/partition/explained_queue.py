@@ -12,6 +12,7 @@ from typing import Final
 from aiokprod.errors import AiokprodError
 from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.pipeline.partition.batch import ProducerBatch, Range
+from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.ledger import Entry, Ledger
 from aiokprod.pipeline.partition.partition_errors import PartitionErrors
 from aiokprod.pipeline.partition.ports import RecordQueue
@@ -49,6 +50,7 @@ class ExplainedQueue(RecordQueue):
     timeline: Timeline | None
     """what happened to the partition; None: nothing yet"""
     _settings: PipelineSettings
+    _defects: Defects
     _led_since: float
     """when it last got or lost its leader; this and the next two are loop times, written only when something goes wrong"""
     _chased_at: float
@@ -81,6 +83,12 @@ class ExplainedQueue(RecordQueue):
     def tell_story(self, batch: ProducerBatch, ranges: list[Range], error: AiokprodError, now: float) -> None:
         # Told of records that go on: the batch keeps nothing of it, as the end of a record has its story, and what is in
         # flight now has an answer by then.
+        try:
+            self._tell_of_timeout(batch, ranges, error, now)
+        except Exception as bug:
+            self._defects.caught("the story of a record", bug)
+
+    def _tell_of_timeout(self, batch: ProducerBatch, ranges: list[Range], error: AiokprodError, now: float) -> None:
         if not self._is_shared(batch, error, now):
             entry = self._entry_of(batch, ranges[0][0])
             flying = entry if entry is not None and entry.is_flying else None
@@ -90,9 +98,12 @@ class ExplainedQueue(RecordQueue):
 
     def tell_withdrawn(self, batch: ProducerBatch, index: int, error: AiokprodError, now: float) -> None:
         """Add to the error what happened to a record that has just left its entry: no attempt of it is under way."""
-        if not self._is_shared(batch, error, now):
-            self._tell(batch, [(index, index + 1)], error, now, None)
-            self._share(batch, error.__notes__[-1], now)
+        try:
+            if not self._is_shared(batch, error, now):
+                self._add_story(batch, [(index, index + 1)], error, now, None)
+                self._share(batch, error.__notes__[-1], now)
+        except Exception as bug:
+            self._defects.caught("the story of a record", bug)
 
     def _is_shared(self, batch: ProducerBatch, error: AiokprodError, now: float) -> bool:
         """Add the text of a record before, if that is the same; False: there is none.
@@ -116,12 +127,27 @@ class ExplainedQueue(RecordQueue):
         self, batch: ProducerBatch, ranges: list[Range], error: AiokprodError, now: float, flying: Entry | None
     ) -> None:
         """Add to the error what happened to these records, as a note: one text for all of them, however many there are."""
+        try:
+            self._add_story(batch, ranges, error, now, flying)
+        except Exception as bug:
+            self._defects.caught("the story of a record", bug)
+
+    def _add_story(
+        self, batch: ProducerBatch, ranges: list[Range], error: AiokprodError, now: float, flying: Entry | None
+    ) -> None:
         if not ranges:
             return
         first, last = ranges[0][0], ranges[-1][1]
         story = self._story(batch, first, last, now, flying)
         self._add_note(batch, first, story, error, now)
         keep(batch, first, last, story)
+
+    def _keep_story(self, batch: ProducerBatch, first: int, last: int, now: float) -> None:
+        """Keep what happened to records that were delivered, for later explanations."""
+        try:
+            keep(batch, first, last, self._story(batch, first, last, now))
+        except Exception as bug:
+            self._defects.caught("the story of a record", bug)
 
     def _add_note(
         self, batch: ProducerBatch, first: int, story: list[Happening], error: AiokprodError, now: float

@@ -32,7 +32,7 @@ from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.data_losses import Suspicion
-from aiokprod.pipeline.partition.explained_queue import ExplainedQueue, keep
+from aiokprod.pipeline.partition.explained_queue import ExplainedQueue
 from aiokprod.pipeline.partition.ledger import (
     Abort,
     Action,
@@ -260,6 +260,7 @@ class PartitionQueue(ExplainedQueue):
         self._written_count = 0
         self._acknowledged = Acknowledged()
         self._losses = context.losses
+        self._defects = context.defects
         self._settings = context.settings
         self._effects = context.effects
         self._flushes = context.flushes
@@ -1155,7 +1156,7 @@ class PartitionQueue(ExplainedQueue):
             if batch.timeline is not None and action.ranges:
                 # Its way was not a straight one: that can still be explained later.
                 first, last = action.ranges[0][0], action.ranges[-1][1]
-                keep(batch, first, last, self._story(batch, first, last, now))
+                self._keep_story(batch, first, last, now)
             if action.ranges:
                 self._measure_delivery(batch, now)
         for first, last in action.ranges:

@@ -111,6 +111,7 @@ class Parking:
         self._client = client
         self._flushes = context.flushes
         self._metrics = context.metrics
+        self._defects = context.defects
         self._interceptors = context.interceptors
         self._tasks = context.tasks
         self._reports = context.reports
@@ -631,7 +632,7 @@ class Parking:
         delivery, record.delivery = record.delivery, None
         if (delivery is None or not is_watched(delivery)) and not isinstance(error, RecordRecalledError):
             # With its story, if a hook is told of it. Else it is only counted.
-            told = record.error(0) if self._config.on_delivery_error is not None else None
+            told = self._error_with_story(record) if self._config.on_delivery_error is not None else None
             kept = self._kept(record)
             size_bytes = 0 if kept is None else record.size_bytes
             record.unasked = self._reports.failed(error if told is None else told, (0,), kept, None, size_bytes)
@@ -664,6 +665,13 @@ class Parking:
                 timestamp_ms=record.timestamp_ms,
             ),
         )
+
+    def _error_with_story(self, record: ParkedRecord) -> AiokprodError | None:
+        try:
+            return record.error(0)
+        except Exception as bug:
+            self._defects.caught("the story of a record", bug)
+        return None
 
     def _send_timed_out(self, delivery: Delivery) -> None:
         """Apply a per-send timeout: the record leaves if it is not stamped; else only its handle fails."""

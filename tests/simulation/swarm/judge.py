@@ -34,6 +34,9 @@ def judge(scene: Scene) -> None:
         healed = life.producer.metrics()["stalls_healed"]
         if healed and not scene.world.may_be_healed:
             scene.books.wrong("stood still and was healed", f"{healed} times, producer {life.index}")
+        caught = life.producer.metrics()["defects_caught"]
+        if caught and not scene.world.has_process_faults:
+            scene.books.wrong("a defect was caught", f"{caught} times, producer {life.index}")
     for account, future in scene.books.futures:
         if not future.done():
             scene.books.wrong("never settled", f"{account}: its Future")

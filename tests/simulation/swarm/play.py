@@ -12,6 +12,7 @@ from typing import Any
 from aiokprod.model import ProducerState
 from aiokprod.pipeline.columns import column_encoder
 from aiokprod.pipeline.effects import Guard
+from aiokprod.pipeline.partition.defects import CaughtDefects
 from aiokprod.pipeline.watch import Heals
 from aiokprod.testing.virtual import DeadlockError, VirtualNetwork
 from aiokprod.testing.virtual.run import VirtualRun
@@ -36,9 +37,9 @@ PATIENCE_S = 400.0
 def play(world: World, *, with_log: bool = False) -> Run:
     """Play it and judge it. `with_log`: the producers may log."""
     run = Run(world)
-    guard, heals = Guard.is_on, Heals.kept
+    guard, heals, caught = Guard.is_on, Heals.kept, CaughtDefects.kept
     if world.has_process_faults:  # else there are other points in pytest than in a command; `judge` looks at the heals
-        Guard.is_on, Heals.kept = False, None
+        Guard.is_on, Heals.kept, CaughtDefects.kept = False, None, None
     before = logging.root.manager.disable
     if (
         not column_encoder.KNOWN
@@ -67,7 +68,7 @@ def play(world: World, *, with_log: bool = False) -> Run:
         run.wrongs += [Wrong("a warning", text) for text in texts[:3]]
     finally:
         logging.disable(before)
-        Guard.is_on, Heals.kept = guard, heals
+        Guard.is_on, Heals.kept, CaughtDefects.kept = guard, heals, caught
     return run
 
 

@@ -52,7 +52,7 @@ GAUGES: Final = ("buffer_waiting_records", "parked_records")
 COUNTERS: Final = (
     "attempts_failed", "records_failed", "buffer_full_errors", "connections_failed", "connections_lost", "metadata_errors",
     "throttle_seconds", "transactions_aborted", "transactions_unknown", "stalls_healed", "acknowledged_records_lost",
-    "loop_stalled_seconds",
+    "loop_stalled_seconds", "defects_caught",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from aiokprod.liveness import Stall
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
+from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.pipeline import KEEP_HOUSE_EVERY_S
@@ -96,12 +97,15 @@ class Desk:
         self.stalls: list[Stall] = []
         self.crashes: list[BaseException] = []
         self.looks = 0
+        self.raises_at = 0  # the look that raises
         log = StateLog("producer", client_id="c-1")
-        self.watch = Watch(self.loop, self.metrics, log, self.find, self.crashes.append)
+        self.watch = Watch(self.loop, self.metrics, log, Defects(self.metrics, log), self.find, self.crashes.append)
         self.healed: list[str] = []
 
     def find(self, busy: Sequence[RecordQueue], now: float) -> list[Stall]:
         self.looks += 1
+        if self.looks == self.raises_at:
+            raise ZeroDivisionError
         return list(self.stalls)
 
     def stall(self, what: str, owner: object, mark: object = None) -> Stall:
@@ -179,6 +183,21 @@ def test_a_heal_that_raises_fails_the_producer(heals: list[str]) -> None:
     desk.watch.look(())
     desk.loop.run()
     assert [type(bug) for bug in desk.crashes] == [ZeroDivisionError]
+
+
+def test_a_look_that_raises_is_a_defect_that_is_caught(heals: list[str], defects: list[str]) -> None:
+    desk = Desk()
+    desk.stalls = [desk.stall("x stands still", desk)]
+    for look in (1, 2):
+        desk.looks, desk.raises_at = 0, look
+        desk.watch.look(())
+        desk.loop.run()
+    assert defects == ["the watch: ZeroDivisionError"] * 2 and desk.metrics.defects_caught.value == 2
+    assert not desk.crashes and not heals
+    desk.raises_at = 0
+    desk.watch.look(())
+    desk.loop.run()
+    assert heals == ["x stands still"]
 
 
 def test_a_stopped_watch_heals_nothing() -> None:

@@ -287,6 +287,7 @@ def life_of(points: FaultPoints, scene: Callable[[Life], Awaitable[None]]) -> li
 
 @pytest.mark.slow_after(3)
 @TRACED
+@pytest.mark.usefixtures("defects")  # a fault in what only observes is one
 @pytest.mark.parametrize("step", STEPS)
 def test_a_fault_at_any_line_of_a_step_ends_everything_and_lies_about_nothing(step: str) -> None:
     scene, target, calls = STEPS[step]

@@ -21,7 +21,7 @@ from aiokprod.errors import AiokprodError, RecordRecalledError, UnknownTopicErro
 from aiokprod.pipeline.delivery.unasked_failures import GRACE_S
 
 # An exception between the two lines of an alarm is set right by the watch, half a second later.
-pytestmark = pytest.mark.usefixtures("heals")
+pytestmark = pytest.mark.usefixtures("heals", "defects")
 PURE = pytest.mark.pure("the faults come between lines of the sources")
 TINY = {"buffer_memory": 500, "max_request_size": 400, "batch_size": 300, "linger_ms": 5}
 SMALL = {"batch_size": 250, "linger_ms": 5}  # a large key ends a batch
