@@ -119,6 +119,10 @@ class Pace:
     def ended(self, now: float) -> None:
         """Note that the trouble is over: if it comes back, the next line follows within `AGAIN_S`, and not at once."""
         self.held = 0
+        self.soon(now)
+
+    def soon(self, now: float) -> None:
+        """Note that there is something new: the next line follows within `AGAIN_S`."""
         self.next_at = min(self.next_at, now + AGAIN_S)
 
     def __repr__(self) -> str:
