@@ -237,10 +237,10 @@ class StateLog:
         """Write `name: OLD -> NEW because reason`."""
         self._write(level, f"{old}>{new}", f"{self.subject}: {old} -> {new} because {printable(because)}", {})
 
-    def warned(self, kind: str, text: object, **facts: object) -> None:
-        """Warn the user; lines of one kind are rate-limited together."""
+    def warned(self, kind: str, text: object, **facts: object) -> bool:
+        """Warn the user; lines of one kind are rate-limited together. Return whether this one was written."""
         self._remember(printable(text))
-        self._write(logging.WARNING, kind, f"{self.subject}: {printable(text)}", facts)
+        return self._write(logging.WARNING, kind, f"{self.subject}: {printable(text)}", facts)
 
     def warned_now(self, text: object, **facts: object) -> None:
         """Warn the user without a rate limit: the caller has one, a `Pace`."""
@@ -350,13 +350,14 @@ class StateLog:
         if told is not None:
             self._emit(logging.ERROR, "%s: %s raised%s", self.subject, hook, told, exc_info=error)
 
-    def _write(self, level: int, kind: str, line: str, facts: dict[str, object]) -> None:
+    def _write(self, level: int, kind: str, line: str, facts: dict[str, object]) -> bool:
         if not self._logger.is_enabled_for(level):
-            return
+            return False
         longest_s = LONGEST_QUIET_S if level >= logging.WARNING else 0.0
         told = self._limiter.pass_on(f"{self.subject}: {kind}", monotonic(), longest_s=longest_s)
         if told is not None:
             self._emit(level, "%s%s", line, told, extra=self._extra_with(facts))
+        return told is not None
 
     def _emit(
         self,

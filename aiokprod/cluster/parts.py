@@ -33,6 +33,7 @@ from aiokprod.cluster.metadata.snapshot import BrokerNode, ClusterSnapshot
 from aiokprod.cluster.outage_lines import OutageLines
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.cluster.pool import BrokerPool, Purpose
+from aiokprod.cluster.topic_lines import TopicLines
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     AiokprodError,
@@ -55,9 +56,6 @@ REFUSALS_PASS_S: Final = 10.0
 HOPELESS: Final = (AuthenticationError, TlsError, UnsupportedVersionError)
 """Errors that end a `start` at once, if no bootstrap server fails with any other (`# faults: S1, S8`)."""
 
-
-UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-TOLD_TOPICS: Final = 3  # named in one line
 
 LOOKUPS_AT_ONCE: Final = 3
 """Look-ups of brokers' names at a time. They take threads of the application's default pool, which has 5 at least, or of
@@ -96,6 +94,7 @@ class ClusterParts:
         self._clock = clock or loop.time
         self.log = StateLog("cluster", client_id=config.client_id)
         self._lines = OutageLines(self.log)
+        self._topic_lines = TopicLines(self.log, config.longest_block, may_create=config.allow_auto_create_topics)
         # Of the newest epoch: brokers that are told of a change later than others still answer with the former one.
         self.finalized_features: Mapping[str, int] = {}
         self._features_epoch = -1
@@ -127,8 +126,6 @@ class ClusterParts:
             subject=f"metadata [{config.client_id}]",
         )
         self._slow_after_s = min(config.request_timeout_ms / 2000, delivery_timeout_s(config) / 8)
-        self._missed: list[str] = []  # topics that are unknown since the newest answer
-        self._doubted: list[str] = []  # since the answer before it: the next one shows whether they stay so
         self.cache = MetadataCache(
             config,
             fetch=self._fetch,
@@ -181,39 +178,10 @@ class ClusterParts:
         """Pass on a new snapshot: to the pool first, so that a listener that dials gets the new addresses."""
         if new.brokers is not old.brokers:
             self.pool.know(new.brokers.values())
-        self._missed += [
-            name
-            for name, topic in new.topics.items()
-            if topic.error_code == UNKNOWN and ((known := old.topics.get(name)) is None or known.error_code != UNKNOWN)
-        ]
+        self._topic_lines.changed(old, new, self._clock())
         if old.version == 0:
             self.log.moved("SEARCHING", "CONNECTED", f"cluster {new.cluster_id}, {len(new.brokers)} brokers")
         self._listener.snapshot_changed(old, new)
-
-    def _tell_unknown(self) -> None:
-        """Log the second answer that a topic does not exist: otherwise the wait for it looks like a hang.
-
-        The first answer is also the one with which brokers create a topic, and no reason to worry.
-        """
-        topics = self.cache.snapshot.topics
-        unknown = [name for name in self._doubted if name in topics and topics[name].error_code == UNKNOWN]
-        self._doubted, self._missed = self._missed, []
-        if not unknown:
-            return
-        is_one = len(unknown) == 1
-        names = ", ".join(repr(name) for name in unknown[:TOLD_TOPICS])
-        more = f" and {len(unknown) - TOLD_TOPICS} more" if len(unknown) > TOLD_TOPICS else ""
-        how = (
-            "brokers do that themselves if auto.create.topics.enable is on"
-            if self._config.allow_auto_create_topics
-            else "brokers are not asked to do that, because allow_auto_create_topics is off"
-        )
-        self.log.warned(
-            f"unknown {names}{more}",
-            f"the cluster does not know {'topic' if is_one else 'topics'} {names}{more}: records wait up to"
-            f" {self._config.longest_block} until {'it is' if is_one else 'they are'} created"
-            f" ({how})",
-        )
 
     def _answered(self) -> None:
         """Note that a Metadata answer came and was accepted."""
@@ -221,7 +189,7 @@ class ClusterParts:
         self._lines.metadata_came(self._clock())
         self._metrics.metadata_refreshes.add()
         self.route.succeeded(self.cache.snapshot.brokers.values())
-        self._tell_unknown()
+        self._topic_lines.answered(self.cache.snapshot, self._clock())
         if not self.arrived.done():
             self.arrived.set_result(None)
 

@@ -540,6 +540,35 @@ def test_a_scrape_shows_an_outage_before_any_record_has_failed() -> None:
     run(scenario)
 
 
+def test_an_unknown_topic_that_appears_is_told(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, client_id="shop") as (cluster, producer):
+            sent = producer.send("late", b"v")
+            await lines.seconds_until("does not know topic 'late'", BEGINS_S)
+            await asyncio.sleep(20)
+            cluster.create_topic("late")
+            text = await lines.seconds_until("topic 'late' is there now, after 2", ENDS_S)
+            assert text.startswith("cluster [shop]: ")
+            await sent
+
+    run(scenario)
+
+
+def test_a_topic_that_is_made_again_under_load_is_told_once_with_both_ids(lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, linger_ms=0, client_id="shop") as (cluster, producer):
+            await producer.send("t", b"v")
+            cluster.delete_topic("t")
+            cluster.create_topic("t")
+            for _ in range(20):
+                await producer.send("t", b"w")
+                await asyncio.sleep(0.5)
+            (text,) = [text for text in lines.texts if "made again" in text and "its id was" in text]
+            assert text.startswith("cluster [shop]: topic 't' was deleted and made again: its id was ")
+
+    run(scenario)
+
+
 def test_calm_has_no_line(lines: Lines) -> None:
     async def scenario(network: VirtualNetwork) -> None:
         async with started(network, brokers=3, partitions=6) as (_, producer):
