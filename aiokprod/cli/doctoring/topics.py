@@ -36,6 +36,12 @@ WRITE: Final = 4
 NOT_TOLD: Final = -(2**31)
 STARTING: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 """Answers of a broker that has just started: it asks the controller for its next producer ids."""
+TINY_BYTES: Final = 10_000
+"""below, a topic's max.message.bytes is rather a mistake than a limit that producers should keep to"""
+BATCH_BYTES: Final = 70
+"""what a batch with one record has beside its key, value and headers"""
+KAFKAS_BYTES: Final = 1_048_588
+"""Kafka's default of max.message.bytes"""
 TRIES: Final = 15
 PAUSE_S: Final = 0.2
 Options = Mapping[str, DescribeConfigsResourceResult]
@@ -139,14 +145,14 @@ def _of_partitions(name: str, topic: MetadataResponseTopic) -> Iterator[Finding]
 def _of_options(config: ProducerConfig, name: str, topic: MetadataResponseTopic, options: Options) -> Iterator[Finding]:
     least = _number(options, "min.insync.replicas")
     replicas = min((len(each.replica_nodes) for each in topic.partitions), default=0)
-    change = f"kafka-configs.sh --alter --topic {name} --add-config"
     if least is not None and config.required_acks == -1:
         behind = [each for each in topic.partitions if each.leader_id >= 0 and len(each.isr_nodes) < least]
         if least > replicas:
             yield Finding(
                 "min-insync",
                 f"topic {name!r} has {replicas} replicas, and min.insync.replicas is {least}: no record can be acknowledged",
-                f"{change} min.insync.replicas={max(1, replicas - 1)}",
+                f"{_altered(name, 'min.insync.replicas', max(1, replicas - 1))}  (or give it more replicas, with"
+                " kafka-reassign-partitions.sh)",
             )
         elif behind:
             missing = sorted({node for each in behind for node in each.replica_nodes if node not in each.isr_nodes})
@@ -155,16 +161,36 @@ def _of_options(config: ProducerConfig, name: str, topic: MetadataResponseTopic,
                 f"topic {name!r}: {_partitions_have(len(behind))} fewer than min.insync.replicas={least} replicas in sync",
                 f"start broker {listed(missing)}  (or wait until it has caught up)",
             )
+        elif least == replicas > 1:
+            yield Finding(
+                "min-insync",
+                f"topic {name!r} has {replicas} replicas, and min.insync.replicas is {least}: no record is acknowledged while"
+                " one of these brokers is away, as when it is restarted",
+                _altered(name, "min.insync.replicas", replicas - 1),
+                is_trouble=False,
+            )
     largest = _number(options, "max.message.bytes")
-    if largest is not None and config.max_request_size > largest:
+    if largest is not None and largest < TINY_BYTES and config.max_request_size > largest:
+        yield Finding(
+            "message-size",
+            f"topic {name!r} takes batches of at most {largest} bytes (max.message.bytes), of which a batch with one record has"
+            f" some {BATCH_BYTES} for itself: most records are refused",
+            f"{_altered(name, 'max.message.bytes', KAFKAS_BYTES)}  (Kafka's default)",
+        )
+    elif largest is not None and config.max_request_size > largest:
         # A batch that is too large is divided; a record between the two sizes is refused.
         also = f" and batch.size={largest}" if config.batch_size > largest else ""
         yield Finding(
             "message-size",
             f"max.request.size is {config.max_request_size}, and topic {name!r} takes batches of at most {largest} bytes"
             " (max.message.bytes)",
-            f"max.request.size={largest}{also}",
+            f"max.request.size={largest}{also}  (or: {_altered(name, 'max.message.bytes', config.max_request_size)})",
         )
+
+
+def _altered(name: str, option: str, value: object) -> str:
+    """Return the command that gives a topic this option."""
+    return f"aiokprod topics alter {name} -o {option}={value} --yes"
 
 
 def _partitions_have(count: int) -> str:
@@ -239,8 +265,8 @@ async def of_record(config: ProducerConfig, name: str, timeout_s: float) -> list
 def _change_of_refusal(error: BrokerRejectedError, name: str) -> str:
     if "compact" in error.message.lower():  # INVALID_RECORD has other causes too
         return (
-            f"kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=delete  (or send records with keys only: a"
-            " compacted topic takes no other, and the one of --send has none)"
+            f"{_altered(name, 'cleanup.policy', 'delete')}  (or send records with keys only: a compacted topic takes no other,"
+            " and the one of --send has none)"
         )
     return f"{NOT_HERE}: a rule of the brokers refuses the record, and has to be changed there"
 

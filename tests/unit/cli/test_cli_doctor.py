@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
+from cli_runs import ok
 from click.testing import CliRunner
 
 from aiokprod.cli.doctor import doctor
@@ -666,8 +667,28 @@ def test_a_partition_has_no_leader(cluster: MockCluster) -> None:
 def test_more_replicas_must_be_in_sync_than_there_are(cluster: MockCluster) -> None:
     cluster.create_topic("safe", min_insync_replicas=2)
     told = examine(cluster.bootstrap_servers, "safe")
-    check(told, "min-insync", "--topic safe --add-config min.insync.replicas=1")
+    check(told, "min-insync", "aiokprod topics alter safe -o min.insync.replicas=1 --yes  (or give it more replicas")
     assert examine(cluster.bootstrap_servers, "safe", "-X", "acks=1").status == 0
+
+
+def test_all_replicas_must_be_in_sync_which_no_restart_allows() -> None:
+    with MockCluster(3) as cluster:
+        cluster.create_topic("strict", min_insync_replicas=3)
+        told = examine(cluster.bootstrap_servers, "strict")
+        check(told, "min-insync", "aiokprod topics alter strict -o min.insync.replicas=2 --yes", "note")
+        assert "while one of these brokers is away" in told.text
+
+
+def test_the_command_of_a_finding_mends_it(cluster: MockCluster) -> None:
+    cluster.create_topic("broken", min_insync_replicas=2, max_message_bytes=300)
+    found = examine(cluster.bootstrap_servers, "broken")
+    assert {name for name, state in found.states.items() if state == "wrong"} == {"min-insync", "message-size"}
+    for name in ("min-insync", "message-size"):
+        program, *arguments = found.changes[name].partition("  (")[0].split()
+        assert program == "aiokprod"
+        ok(cluster, *arguments)
+    told = examine(cluster.bootstrap_servers, "broken", "--send")
+    assert told.status == 0, told.text
 
 
 def test_too_few_replicas_are_in_sync() -> None:
@@ -688,11 +709,24 @@ def test_one_partition_is_not_several() -> None:
 
 def test_we_send_larger_batches_than_the_topic_takes(cluster: MockCluster) -> None:
     cluster.create_topic("small", max_message_bytes=100_000)
-    check(examine(cluster.bootstrap_servers, "small"), "message-size", "max.request.size=100000")
+    told = examine(cluster.bootstrap_servers, "small")
+    check(
+        told,
+        "message-size",
+        "max.request.size=100000  (or: aiokprod topics alter small -o max.message.bytes=1048576 --yes)",
+    )
     told = examine(cluster.bootstrap_servers, "small", "-X", "max.request.size=100000", "-X", "batch.size=90000")
     assert told.status == 0, told.text
     cluster.create_topic("tiny", max_message_bytes=10_000)
     check(examine(cluster.bootstrap_servers, "tiny"), "message-size", "max.request.size=10000 and batch.size=10000")
+
+
+@pytest.mark.parametrize("size", [1, 199, 300])
+def test_a_topic_that_takes_next_to_nothing_is_what_has_to_change(cluster: MockCluster, size: int) -> None:
+    cluster.create_topic("broken", max_message_bytes=size)
+    told = examine(cluster.bootstrap_servers, "broken")
+    check(told, "message-size", "aiokprod topics alter broken -o max.message.bytes=1048588 --yes  (Kafka's default)")
+    assert "most records are refused" in told.text and "max.request.size" not in told.text
 
 
 def allow(operations: int) -> Callable[[Any, int], MetadataResponse]:
@@ -768,7 +802,9 @@ def test_a_record_that_is_refused_says_why(cluster: MockCluster) -> None:
     cluster.create_topic("compacted", cleanup_policy="compact")
     told = examine(cluster.bootstrap_servers, "compacted", "--send")
     check(
-        told, "record-refused", "--topic compacted --add-config cleanup.policy=delete  (or send records with keys only"
+        told,
+        "record-refused",
+        "aiokprod topics alter compacted -o cleanup.policy=delete --yes  (or send records with keys only",
     )
 
 
