@@ -404,6 +404,10 @@ async def hang_up_at_once(peer: Peer) -> None:
     await peer.reader.read(100)
 
 
+async def idle_no_more(peer: Peer) -> None:
+    """Hang up before anything was read."""
+
+
 @both_loops
 def test_a_tls_listener_is_suspected_only_where_no_broker_has_answered(run: Run) -> None:
     async def scenario() -> None:
@@ -420,6 +424,20 @@ def test_a_tls_listener_is_suspected_only_where_no_broker_has_answered(run: Run)
             error = str(await refused(broker, settings))
             assert "hung up on the first request (it has answered before" in error
             assert "TLS" not in error
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("hang_up", [hang_up_at_once, idle_no_more])
+@both_loops
+def test_a_tls_listener_of_one_broker_is_suspected_where_others_have_answered(run: Run, hang_up: Script) -> None:
+    async def scenario() -> None:
+        settings = ConnectionSettings()
+        async with ScriptedBroker(modern) as first, ScriptedBroker(hang_up) as other:
+            async with opened(first, settings):
+                pass
+            error = str(await refused(other, settings))
+            assert "it may be a TLS listener: set security_protocol to SSL or SASL_SSL" in error
 
     run(scenario())
 
