@@ -94,6 +94,7 @@ class ClusterParts:
         self._clock = clock or loop.time
         self.log = StateLog("cluster", client_id=config.client_id)
         self._lines = OutageLines(self.log)
+        self._asked_at = 0.0  # when the newest Metadata request began
         self._topic_lines = TopicLines(self.log, config.longest_block, may_create=config.allow_auto_create_topics)
         # Of the newest epoch: brokers that are told of a change later than others still answer with the former one.
         self.finalized_features: Mapping[str, int] = {}
@@ -155,6 +156,7 @@ class ClusterParts:
 
     async def _fetch(self, topics: list[str], timeout_s: float) -> MetadataResponse:
         """Send one Metadata request to one broker and return its answer."""
+        self._asked_at = self._clock()
         snapshot = self.cache.snapshot
         connection = await self.route.connection(snapshot.brokers)
         began = self._clock()
@@ -201,7 +203,7 @@ class ClusterParts:
                 self._strange_since = self._clock()
                 self.log.failed(error)  # as an error, once until our cluster answers again
             self._give_up_strangers(error, self._strange_since)
-        self._lines.metadata_failed(error, self._clock())
+        self._lines.metadata_failed(error, self._asked_at, self._clock())
         hopeless = _hopeless(error)
         if hopeless is not None and not self._will_be_asked_again(hopeless, error):
             self._give_up_start(hopeless)
@@ -281,7 +283,7 @@ class ClusterParts:
             connection = await self._open_checked(node, purpose, timeout_s)
         except AiokprodError as error:
             self._metrics.connections_failed.add()
-            self._lines.dial_failed(node.id, error, self._clock(), is_alone=not self.pool.brokers_connected())
+            self._lines.dial_failed(node.id, error, began, self._clock(), is_alone=not self.pool.brokers_connected())
             raise
         finally:
             if slow is not None:

@@ -569,6 +569,26 @@ def test_a_topic_that_is_made_again_under_load_is_told_once_with_both_ids(lines:
     run(scenario)
 
 
+@pytest.mark.parametrize(("brokers", "away_s"), [(1, 0.1), (3, 0.2)])
+def test_one_dial_that_fails_behind_a_restart_is_not_told(brokers: int, away_s: float, lines: Lines) -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        async with started(network, brokers=brokers, linger_ms=0) as (cluster, producer):
+            await producer.send("t", b"v")
+            for _ in range(3):
+                leader = cluster.leader("t")
+                assert leader is not None
+                cluster.kill_broker(leader)
+                sent = producer.send("t", b"w")
+                await asyncio.sleep(away_s)
+                cluster.start_broker(leader)
+                await sent
+                await asyncio.sleep(3)
+            assert float(str(producer.metrics()["connections_failed"])) >= 1
+            assert not lines.texts
+
+    run(scenario)
+
+
 def test_calm_has_no_line(lines: Lines) -> None:
     async def scenario(network: VirtualNetwork) -> None:
         async with started(network, brokers=3, partitions=6) as (_, producer):
