@@ -57,6 +57,9 @@ class RecordHolder:
         """Note that the caller asks for the failure of the record; return whether it has been reported before. As `error`."""
         raise AssertionError("abstract")
 
+    def disown(self, index: int) -> None:
+        """Note that no code can ask for the failure of the record. A holder of one record asks its Delivery (`is_disowned`)."""
+
     def attempts(self, index: int) -> int:
         """Return how often the record was written to a broker. Only after `is_settled`."""
         raise AssertionError("abstract")
@@ -124,7 +127,9 @@ NOT_TAKEN: Final = NotTaken()
 class Watch:
     """The rare parts of a Delivery: listeners after the first one, and an outcome of the handle alone."""
 
-    __slots__ = ("callbacks", "cancel_message", "detached", "error", "is_registered", "others", "shown", "unasked")
+    __slots__ = (
+        "callbacks", "cancel_message", "detached", "error", "is_disowned", "is_registered", "others", "shown", "unasked"
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.others: dict[Waiter, None] | None = None  # first in, first out
@@ -136,6 +141,7 @@ class Watch:
             None  # of this handle alone: its per-send timeout passed; never raised itself
         )
         self.unasked: Unasked | None = None  # of `error`, if nothing waited for the handle
+        self.is_disowned = False  # it was that of a `send_many` which has ended early: no other code has it
         self.shown: ref[AiokprodError] | None = None  # while the program keeps it, each reader gets the same object
 
 
@@ -399,6 +405,8 @@ class Delivery:
         self._index = index
         if self._watch is not None:
             self._watch.is_registered = False
+            if self._watch.is_disowned:
+                holder.disown(index)
         if self._is_watched:
             holder.watch(self)
 
@@ -529,6 +537,19 @@ def is_watched(delivery: Delivery) -> bool:
 def watched_of(deliveries: list[Delivery]) -> list[int]:
     """Return the records' indices of those that a task or a callback waits for."""
     return [each._index for each in deliveries if each._is_watched]  # pyright: ignore[reportPrivateUsage] - of this module
+
+
+def disown(delivery: Delivery) -> None:
+    """Note that no code has this Delivery any more, so that its failure is reported at once."""
+    delivery._watched().is_disowned = True  # pyright: ignore[reportPrivateUsage] - of this module
+    holder, index = delivery._position()  # pyright: ignore[reportPrivateUsage] - of this module
+    holder.disown(index)
+
+
+def is_disowned(delivery: Delivery) -> bool:
+    """Return whether no code has this Delivery."""
+    watch = delivery._watch  # pyright: ignore[reportPrivateUsage] - of this module
+    return watch is not None and watch.is_disowned
 
 
 def keep_unasked(delivery: Delivery, unasked: Unasked | None) -> None:

@@ -91,6 +91,8 @@ class DeliveryReports:
         kept: Iterable[Record] | None = None,
         errors: Iterator[AiokprodError] | None = None,
         size_bytes: int = 0,
+        *,
+        can_be_asked: bool = True,
     ) -> Unasked | None:
         """Report records that failed and that no task and no callback waits for, unless their Deliveries are asked in time.
 
@@ -100,12 +102,16 @@ class DeliveryReports:
             kept: the records, one for each, where the user wants them (`keep_failed_records`) and they are at hand.
             errors: the error of each, where they are not all like `error`.
             size_bytes: of `kept`.
+            can_be_asked: False: no code has their Deliveries.
 
         Returns:
             For the holder, which notes there what is asked for; None: they are not reported one by one.
         """
         if isinstance(error, TransactionAbortedError | ProducerFencedError):
             return None  # the end of the transaction tells it, once for all its records
+        if not can_be_asked:
+            self.lost(error, len(indices), kept, errors)
+            return None
         unasked = Unasked(error, indices, kept, errors, size_bytes, self._unasked.tally)
         self._effects.later(partial(self._unasked.keep, unasked))
         return unasked

@@ -67,8 +67,8 @@ class BatchOutcomes(RecordHolder):
     """The settled and the awaited records of one batch."""
 
     __slots__ = (
-        "_settled_before", "_singles", "_told", "_watched_at", "_woken", "claims", "count", "segments", "settled_count",
-        "shared", "watched", "whole",
+        "_disowned", "_settled_before", "_singles", "_told", "_watched_at", "_woken", "claims", "count", "segments",
+        "settled_count", "shared", "watched", "whole",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -84,6 +84,7 @@ class BatchOutcomes(RecordHolder):
         )
         self.shared: SharedCallback | None = None  # of the records that were given done callbacks
         self.claims: list[Claim] = []  # ascending
+        self._disowned: list[Claim] | None = None  # those of calls that have ended early; None: there are none
         self._woken: list[Wakeable] | None = None  # taken from their Deliveries, and not given to the loop yet
         self._told: set[int] | None = None  # failures that were told already: per-send timeouts of stamped records
 
@@ -212,6 +213,22 @@ class BatchOutcomes(RecordHolder):
         """Drop a claim: its `send_many` has ended early, and nothing waits for these records any more."""
         if claim in self.claims:  # not of a record behind which an exception came at once
             self.claims.remove(claim)
+        if self._disowned is None:
+            self._disowned = []
+        self._disowned.append(claim)
+
+    def disown(self, index: int) -> None:
+        if self._disowned is None:
+            self._disowned = []
+        self._disowned.append(Claim(index, index + 1))
+
+    def disowned(self, segment: Segment) -> set[int]:
+        """Return the indices of the segment whose failures no code can ask for."""
+        found: set[int] = set()
+        if self._disowned is not None:
+            for claim in self._disowned:
+                found.update(range(max(claim.first, segment.first), min(claim.last, segment.last)))
+        return found
 
     def is_heard(self, index: int) -> bool:
         """Return whether a `send_many` waits for this record."""

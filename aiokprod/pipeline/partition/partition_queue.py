@@ -1217,11 +1217,20 @@ class PartitionQueue(ExplainedQueue):
 
     def _report_unwatched(self, batch: ProducerBatch, segment: Segment, indices: list[int]) -> None:
         """Report failures that nothing waits for; those of Deliveries only if they are not asked for in time."""
+        disowned = batch.disowned(segment)
+        if disowned:
+            self._report_each(batch, segment, [index for index in indices if index in disowned], can_be_asked=False)
+            indices = [index for index in indices if index not in disowned]
+        self._report_each(batch, segment, indices, can_be_asked=batch.has_deliveries())
+
+    def _report_each(self, batch: ProducerBatch, segment: Segment, indices: list[int], *, can_be_asked: bool) -> None:
+        if not indices:
+            return
         error, errors, kept, size_bytes = segment.error, segment.errors_of(indices), None, 0
         assert error is not None
         if self._settings.keep_failed_records:
             kept, size_bytes = batch.keep(indices, segment), batch.bytes_between(segment.first, segment.last)
-        if batch.has_deliveries():
+        if can_be_asked:
             segment.unasked = self._reports.failed(error, indices, kept, errors, size_bytes)
         else:
             self._reports.lost(error, len(indices), kept, errors)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from aiokprod.errors import AiokprodError, RecordRecalledError, SendReport, SendTimeoutError
 from aiokprod.model import Persistence
-from aiokprod.pipeline.delivery.delivery import Delivery, is_watched, position_of
+from aiokprod.pipeline.delivery.delivery import Delivery, disown, is_watched, position_of
 from aiokprod.pipeline.partition.batch import Claim, ProducerBatch
 
 
@@ -176,7 +176,8 @@ class SendMany:
     def release(self) -> None:
         """Release all claims: the call ends early (cancelled, or its iterable raised), and its caller gets no report.
 
-        What has failed is reported as a failure that nothing waits for, and so is what fails later.
+        What has failed is reported as a failure that nothing waits for, and so is what fails later: at once, as no code has
+        a Delivery to ask.
         """
         for span in self.spans:
             batch, claim = span.batch, span.claim
@@ -197,8 +198,10 @@ class SendMany:
                 error = delivery.exception()  # its timeout: the record goes on, and nothing more is told of it
                 if error is not None:
                     self._report(error, 1, None)
+            disown(delivery)
         for _, delivery in self.parked:
             delivery.remove_done_callback(heard)
+            disown(delivery)
             if delivery.done():
                 error = delivery.exception()
                 if error is not None:

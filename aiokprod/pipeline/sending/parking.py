@@ -36,7 +36,15 @@ from aiokprod.errors import (
 from aiokprod.explanation import WaitsFor, readable
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence, Record
-from aiokprod.pipeline.delivery.delivery import NOT_TAKEN, Delivery, fire, is_watched, keep_unasked, position_of
+from aiokprod.pipeline.delivery.delivery import (
+    NOT_TAKEN,
+    Delivery,
+    fire,
+    is_disowned,
+    is_watched,
+    keep_unasked,
+    position_of,
+)
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -635,7 +643,10 @@ class Parking:
             told = self._error_with_story(record) if self._config.on_delivery_error is not None else None
             kept = self._kept(record)
             size_bytes = 0 if kept is None else record.size_bytes
-            record.unasked = self._reports.failed(error if told is None else told, (0,), kept, None, size_bytes)
+            can_be_asked = delivery is None or not is_disowned(delivery)
+            record.unasked = self._reports.failed(
+                error if told is None else told, (0,), kept, None, size_bytes, can_be_asked=can_be_asked
+            )
         # `fire` only schedules: a done callback that calls `send` runs when this record has left every queue (faults: L20).
         if delivery is not None:
             fire(delivery)
@@ -703,7 +714,11 @@ class Parking:
                 if self._keeps_failed:
                     kept = holder.keep((index,), Segment(index, index + 1, -1, -1, error, 0, self._clock()))
                     size_bytes = holder.size_of(index)
-                keep_unasked(delivery, self._reports.failed(error, (index,), kept, None, size_bytes))
+                can_be_asked = not is_disowned(delivery)
+                keep_unasked(
+                    delivery,
+                    self._reports.failed(error, (index,), kept, None, size_bytes, can_be_asked=can_be_asked),
+                )
 
     def _unblock(self, dispatcher: TopicDispatcher) -> None:
         """Fail the records of this topic whose max.block.ms is over."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from aiokprod.errors import AiokprodError, DeliveryTimeoutError, RecordRecalledError
 from aiokprod.explanation import Explanation
 from aiokprod.model import Persistence, Record, TimestampType
-from aiokprod.pipeline.delivery.delivery import Delivery, is_watched
+from aiokprod.pipeline.delivery.delivery import Delivery, is_disowned, is_watched
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import RecordQueue, Room
@@ -240,7 +240,9 @@ class MemoryPartition(RecordQueue):
                         timestamp_ms=record.timestamp_ms,
                     ),
                 )
-            record.unasked = self._reports.failed(error, (0,), kept, None, size_bytes)
+            record.unasked = self._reports.failed(
+                error, (0,), kept, None, size_bytes, can_be_asked=not is_disowned(delivery)
+            )
         self._reports.undelivered(self.topic, self.partition, error, 1)
         record.settle(error, error.attempts, now)
         self._reports.settled(record, 0, 1)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from virtual_rig import Told, kinds, lost, outcomes, run, started
+from virtual_rig import Told, kinds, lost, outcomes, room, run, started
 
 from aiokprod import Delivery, Producer, Record
 from aiokprod.errors import (
@@ -89,6 +89,64 @@ def test_what_a_send_many_that_ended_early_took_is_told_when_it_fails(what: str)
             await asyncio.sleep(5 + GRACE_S)
             assert producer.metrics()["records_failed"] == 100
             assert told.kinds == ["DeliveryTimeoutError"] * 100
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("timeout", [None, 1.5])
+@pytest.mark.parametrize("where", ["batch", "serializer", "moved", "room"])
+def test_what_a_send_many_that_was_cancelled_took_is_told_as_soon_as_it_fails(
+    where: str, timeout: float | None
+) -> None:
+    """No code has a Delivery of these records, so none can ask for the failures within the grace."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        told, gate = Told(), asyncio.Event()
+
+        async def serialize(topic: str, headers: object, data: object) -> bytes:
+            await gate.wait()
+            return b"x" * 90
+
+        options: dict[str, Any] = {"on_delivery_error": told, "keep_failed_records": True, "max_block_ms": 4_000}
+        options |= room(2_000) if where == "room" else {}
+        options |= {"value_serializer": serialize} if where in ("serializer", "moved") else {}
+        async with started(network, **QUICK, **options) as (cluster, producer):
+            cluster.refuse_connections(1)
+            values = [b"%d" % number + b"x" * 90 for number in range(100)]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send_many("t", values, timeout=timeout), 0.5)
+            if where == "moved":
+                gate.set()
+            failed = 0
+            for _ in range(400):
+                assert len(told.errors) >= failed
+                failed = int(str(producer.metrics()["records_failed"]))
+                await asyncio.sleep(0.02)
+            assert len(told.errors) == failed >= 1
+            kept = [error.record for error in told.errors]
+            assert where == "serializer" or None not in kept
+            gate.set()
+
+    run(scenario)
+
+
+def test_beside_records_of_a_cancelled_send_many_a_caller_has_its_time_to_ask() -> None:
+    async def scenario(network: VirtualNetwork) -> None:
+        told = Told()
+        async with started(network, on_delivery_error=told, linger_ms=1_000, **QUICK) as (cluster, producer):
+            cluster.refuse_connections(1)
+            call = asyncio.create_task(producer.send_many("t", [b"%d" % number for number in range(50)]))
+            await asyncio.sleep(0.1)
+            mine = producer.send("t", b"mine")
+            call.cancel()
+            assert mine.explain().place is Place.OPEN_BATCH
+            await asyncio.sleep(4)
+            assert told.kinds == ["DeliveryTimeoutError"] * 50
+            with pytest.raises(DeliveryTimeoutError) as raised:
+                await mine
+            assert not raised.value.reported
+            await asyncio.sleep(2 * GRACE_S)
+            assert len(told.errors) == 50
 
     run(scenario)
 
