@@ -435,10 +435,12 @@ class Pipeline:
         try:
             error = self.context.losses.look(self.client, now, is_last=is_last)
         except Exception as bug:
-            if self.config.fail_on_data_loss:
-                self.crashed(bug)  # a loss may have been overlooked, behind which nothing may be sent
-            else:
+            if not self.config.fail_on_data_loss:
                 self.context.defects.caught("the look for lost records", bug)
+            elif is_last:
+                raise  # a step of the end, which keeps no other from being taken
+            else:
+                self.crashed(bug)  # a loss may have been overlooked, behind which nothing may be sent
         if error is not None and self.config.fail_on_data_loss and not is_last:
             self.crashed(error)
 
