@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 SHORTEST_BACKOFF_S: Final = 0.01
 """The least `base_s` and `max_s` where an option may be 0 ms: no busy loop of failing attempts (`# faults: M14`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(NamedTuple):
     """A delay of `base_s * factor ** (attempt - 1)`, at most `max_s`, plus or minus a share of `jitter` (KIP-580)."""
 
     base_s: float

@@ -31,7 +31,6 @@ AiokprodError
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -140,6 +139,8 @@ def _portable(error: BaseException) -> BaseException:
     """Return the exception if it survives pickling, else an error of ours with its name and text."""
     if isinstance(error, AiokprodError):
         return error
+    import pickle  # most programs send no error to another process
+
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:  # raised by its __reduce__ or constructor: an error must reach the other process in any case

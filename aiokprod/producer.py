@@ -56,11 +56,11 @@ from aiokprod.records.column_rows import ColumnTable, table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
-from aiokprod.transactions.prepared import PreparedTransaction
-from aiokprod.transactions.transaction import Transaction
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 if TYPE_CHECKING:  # imported where it is used: a plain producer starts without them
+    from aiokprod.transactions.prepared import PreparedTransaction
+    from aiokprod.transactions.transaction import Transaction
     from aiokprod.transactions.transactor import Transactor
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
@@ -519,6 +519,8 @@ class Producer(_Base):
         """
         if self.config.transactional_id is None:
             raise UsageError("the producer has no transactional_id: give it one to write in transactions")
+        from aiokprod.transactions.transaction import Transaction
+
         return Transaction(self._transactor)
 
     def begin_transaction(self) -> None:

@@ -8,7 +8,6 @@ with the `ProducerConfig` at each start; a method `close()`, sync or async, is c
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -58,7 +57,10 @@ class JsonSerializer:
     """
 
     def __init__(self, *, default: Callable[[Any], Any] | None = None) -> None:
+        import json  # not for a producer of bytes
+
         self._default = default
+        self._dumps = json.dumps
 
     def __call__(self, topic: str, headers: HeaderList, data: Any) -> Serialized:
         """Serialize `data`.
@@ -69,7 +71,7 @@ class JsonSerializer:
         if data is None:
             return None
         try:
-            text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=self._default)
+            text = self._dumps(data, separators=(",", ":"), ensure_ascii=False, default=self._default)
         except (TypeError, ValueError) as error:
             if self._default is not None:
                 raise  # the text of an exception from the user's function may hold the record's content

@@ -10,8 +10,6 @@ import os
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, cast
 
 from aiokprod.config.oauth_token import function_of
@@ -68,15 +66,13 @@ class Check(ABC):
         return ""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Number(Check):
     """A number within limits, or one special number outside of them; never a bool, inf or nan."""
 
-    low: int
-    high: int
-    whole: bool = False
-    special: int | None = None
-    meaning: str = ""
+    def __init__(
+        self, low: int, high: int, *, whole: bool = False, special: int | None = None, meaning: str = ""
+    ) -> None:
+        self.low, self.high, self.whole, self.special, self.meaning = low, high, whole, special, meaning
 
     def describe(self) -> str:
         text = f"a {'whole ' if self.whole else ''}number from {self.low} to {self.high}"
@@ -98,7 +94,6 @@ def size(low: int, high: int = MAX_INT) -> Number:
     return Number(low, high, whole=True)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Flag(Check):
     """True or False, not a number or a text."""
 
@@ -117,20 +112,22 @@ def _nearest(value: object, choices: Sequence[str]) -> str | None:
     if not isinstance(value, str):
         return None
     known = {each.upper(): each for each in choices}
+    from difflib import get_close_matches  # only for an error
+
     other = TLS_NAMES.get(value.upper(), "")
     return known.get(other) or known.get(next(iter(get_close_matches(value.upper(), known, 1, 0.7)), ""))
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Choice(Check):
     """One of a list of texts."""
 
-    choices: tuple[str, ...]
+    def __init__(self, choices: tuple[str, ...]) -> None:
+        self.choices = choices
 
     def refuse(self, name: str, value: object) -> None:
         """Raise `ConfigError` unless the value is allowed; the error has the choice that was perhaps meant."""
         try:
-            Check.refuse(self, name, value)
+            super().refuse(name, value)
         except ConfigError as error:
             near = _nearest(value, self.choices)
             if near is None:
@@ -144,7 +141,6 @@ class Choice(Check):
         return isinstance(value, str) and value in self.choices
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Acks(Check):
     """The number of replicas that must have a record."""
 
@@ -157,7 +153,6 @@ class Acks(Check):
         return isinstance(value, int) and not isinstance(value, bool) and value in (-1, 0, 1)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Text(Check):
     """A text that is not empty."""
 
@@ -182,16 +177,14 @@ def _refuse_what_is_not_utf8(name: str, text: str) -> None:
         raise ConfigError(f"{name} cannot be encoded in UTF-8: it must be a text without lone surrogates")
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class EncodedText(Text):
     """A text that is sent or loaded as UTF-8. `os.environ` gives surrogates where bytes were not UTF-8."""
 
     def refuse(self, name: str, value: object) -> None:
-        Text.refuse(self, name, value)
+        super().refuse(name, value)
         _refuse_what_is_not_utf8(name, str(value))
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ClientId(Check):
     """A name that fits into a request header; empty counts as none."""
 
@@ -204,7 +197,6 @@ class ClientId(Check):
         return can_be_encoded(value) and len(value.encode()) <= CLIENT_ID_LIMIT
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TransactionalId(ClientId):
     """A name that fits into a request, and is not empty."""
 
@@ -212,10 +204,9 @@ class TransactionalId(ClientId):
         return f"a str of 1 to {CLIENT_ID_LIMIT} bytes in UTF-8"
 
     def allows(self, value: object) -> bool:
-        return bool(value) and ClientId.allows(self, value)
+        return bool(value) and super().allows(value)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SecretText(Check):
     """A text that is never shown, not even in an error."""
 
@@ -235,11 +226,11 @@ class SecretText(Check):
             _refuse_what_is_not_utf8(name, value.reveal() if isinstance(value, Secret) else str(value))
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FilePath(Check):
     """The path of a file; reading it later shows whether it exists."""
 
-    text_option: str
+    def __init__(self, text_option: str) -> None:
+        self.text_option = text_option
 
     def describe(self) -> str:
         return f"the path of a file, as a str or a Path; what is in such a file is given as {self.text_option}"
@@ -249,7 +240,6 @@ class FilePath(Check):
         return isinstance(path, str) and bool(path) and PEM_BEGINS not in path
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Servers(Check):
     """Server addresses; `config.servers` parses them."""
 
@@ -261,8 +251,7 @@ class Servers(Check):
             raise ConfigError(
                 f"{name} is a mapping: pass the whole mapping to ProducerConfig.from_mapping, or to Producer"
             )
-        # Not `super()`: with slots=True the class of a dataclass is made twice, and `super()` refers to the first one.
-        Check.refuse(self, name, value)
+        super().refuse(name, value)
 
     def allows(self, value: object) -> bool:
         if isinstance(value, str):
@@ -274,11 +263,11 @@ class Servers(Check):
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PlainFunction(Check):
     """A function that is called from the loop and not awaited."""
 
-    takes: str
+    def __init__(self, takes: str) -> None:
+        self.takes = takes
 
     def describe(self) -> str:
         return f"a plain function ({self.takes}), not a coroutine function"
@@ -290,11 +279,11 @@ class PlainFunction(Check):
         return _own_arguments(value, _count(self.takes))
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Partitioner(Check):
     """The name of a partitioner, or a function."""
 
-    names: tuple[str, ...]
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
 
     def describe(self) -> str:
         names = ", ".join(repr(name) for name in self.names)
@@ -309,7 +298,6 @@ class Partitioner(Check):
         return _own_arguments(value, 3)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Serializer(Check):
     """A function, or an object that can be called like one; passing the class of such an object is a mistake."""
 
@@ -325,7 +313,6 @@ class Serializer(Check):
         return _own_arguments(value, 1, 3)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Interceptors(Check):
     """A list of objects with the methods of `ProducerInterceptor`, all of them plain except `close`."""
 
@@ -341,10 +328,12 @@ class Interceptors(Check):
         return all(not isinstance(item, type) and _has_hooks(item) for item in cast("Sequence[object]", value))
 
     def refuse(self, name: str, value: object) -> None:
-        Check.refuse(self, name, value)  # returns if it is a list of interceptors
+        super().refuse(name, value)  # returns if it is a list of interceptors
         for item in cast("Sequence[object]", value):
             for method in dir(type(item)):
                 if method.startswith("on_") and method not in HOOKS and callable(getattr(type(item), method)):
+                    from difflib import get_close_matches  # only for an error
+
                     begun = [hook for hook in HOOKS if hook.startswith(method)]
                     near = next(iter(begun or get_close_matches(method, HOOKS, 1, 0.5)), None)
                     raise ConfigError(
@@ -361,7 +350,6 @@ class Interceptors(Check):
                     )
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Context(Check):
     """An `ssl.SSLContext` for clients."""
 
@@ -372,7 +360,6 @@ class Context(Check):
         return isinstance(value, ssl.SSLContext) and value.protocol is not ssl.PROTOCOL_TLS_SERVER
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DialFunction(Check):
     """A function that opens connections."""
 
@@ -386,7 +373,6 @@ class DialFunction(Check):
         return _own_arguments(value, 4)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TokenFunction(Check):
     """A function that returns tokens, or an object with a method `token`; not shown in an error, as it may be a token."""
 

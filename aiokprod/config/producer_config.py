@@ -56,7 +56,6 @@ from aiokprod.config.options import (
 )
 from aiokprod.config.secret import Secret
 from aiokprod.config.servers import parse_servers, same_host
-from aiokprod.config.unknown import unknown_option
 from aiokprod.errors import ConfigError
 from aiokprod.logs import GuardedLogger
 
@@ -273,6 +272,8 @@ class ProducerConfig:
         """Return the options that were given, each valid by itself, in a form that cannot be changed from outside."""
         for name in options:
             if name not in cls.__dataclass_fields__:
+                from aiokprod.config.unknown import unknown_option  # only for an error
+
                 raise unknown_option(name, cls.names())
         if options.get("bootstrap_servers") is None:
             raise ConfigError("bootstrap_servers is missing: give at least one host:port")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from ipaddress import IPv6Address
 from typing import cast, get_args
 
 from aiokprod.config.option_checks import TLS_NAMES, shown
@@ -114,6 +113,10 @@ def _port(digits: str, text: str) -> int:
 
 
 def _is_ipv6(host: str) -> bool:
+    if ":" not in host:
+        return False
+    from ipaddress import IPv6Address  # most programs have none
+
     try:
         IPv6Address(host)
     except ValueError:
@@ -123,4 +126,8 @@ def _is_ipv6(host: str) -> bool:
 
 def same_host(host: str) -> object:
     """Return a key that is equal for two spellings of one host."""
-    return IPv6Address(host) if _is_ipv6(host) else host.lower()
+    if not _is_ipv6(host):
+        return host.lower()
+    from ipaddress import IPv6Address
+
+    return IPv6Address(host)

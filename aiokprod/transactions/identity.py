@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -49,11 +48,11 @@ LARGEST_TIMEOUT_MS: Final = 2**31 - 1
 """The transaction timeout of a request without a transaction: the broker ignores it."""
 
 
-@dataclass(frozen=True, slots=True)
 class Later:
     """The outcome of a request that got no id now; asking again may help."""
 
-    error: AiokprodError
+    def __init__(self, error: AiokprodError) -> None:
+        self.error = error
 
 
 class ProducerIdKeeper:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from aiokprod.errors import UnsupportedVersionError
 from aiokprod.wire.messages.api_versions import ApiVersionsResponse
@@ -13,12 +13,11 @@ LOWEST_METADATA: Final = 4
 """The first version of Metadata that can ask for a topic without creating it; every Kafka since 1.0 has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersions:
+class ApiVersions(NamedTuple):
     """Version ranges by API key, and the finalized features (which choose the protocol of transactions, broker: 10)."""
 
     ranges: Mapping[int, tuple[int, int]]
-    finalized_features: Mapping[str, int] = field(default_factory=dict[str, int])
+    finalized_features: Mapping[str, int] = MappingProxyType({})
     features_epoch: int = -1
     """Grows with each change of the finalized features; -1: the broker tells none."""
 

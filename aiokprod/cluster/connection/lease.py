@@ -9,8 +9,7 @@ credentials have expired, because the broker closes the connection then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from aiokprod.cluster.connection.connection import BrokerConnection
 
@@ -23,22 +22,19 @@ RENEWAL_LATEST: Final = 0.95
 that the connections of many clients do not end together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(NamedTuple):
     """The decision to keep a connection and look again at `look_at` (None: never)."""
 
     look_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(NamedTuple):
     """The decision to send nothing new and to look again at `look_at`, until nothing is in flight."""
 
     look_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """The decision to close a connection now."""
 
     why: str

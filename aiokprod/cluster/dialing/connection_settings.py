@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 from aiokprod.cluster.dialing.dial import Dialer
 from aiokprod.cluster.dialing.dns import Resolver, resolve
 from aiokprod.cluster.dialing.lookups import Lookups
-from aiokprod.cluster.dialing.tls import TlsFiles, accept_context, build_context, check_readable
-from aiokprod.cluster.dialing.tokens import TokenSource
 from aiokprod.config import ProducerConfig, Secret
 from aiokprod.config.option_rules import TOKENS
 from aiokprod.errors import ConfigError
 from aiokprod.logs import GuardedLogger, RateLimiter, StateLog, printable
 
-if TYPE_CHECKING:  # imported for configs that use SASL
+if TYPE_CHECKING:  # imported for configs that use SASL or TLS
     from aiokprod.cluster.dialing.sasl.mechanism import Mechanism
+    from aiokprod.cluster.dialing.tls import TlsFiles
+    from aiokprod.cluster.dialing.tokens import TokenSource
 
 logger = GuardedLogger(__name__)
 
@@ -42,7 +42,7 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="aiokprod-scram")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ConnectionSettings:
     """The parameters of a dial: without `ssl_context` plaintext, without `new_mechanism` and `tokens` no SASL.
 
@@ -114,12 +114,16 @@ class ConnectionSettings:
 
 
 def _ssl_context(config: ProducerConfig) -> ssl.SSLContext:
+    from aiokprod.cluster.dialing.tls import accept_context, build_context
+
     if config.ssl_context is not None:
         return accept_context(config.ssl_context, config.client_id or "")
     return build_context(_files(config), config.client_id or "")
 
 
 def _files(config: ProducerConfig) -> TlsFiles:
+    from aiokprod.cluster.dialing.tls import TlsFiles
+
     return TlsFiles(
         ca_file=config.ssl_cafile,
         ca_pem=config.ssl_ca_pem,
@@ -138,7 +142,10 @@ def check_files(config: ProducerConfig) -> None:
     Raises:
         ConfigError: a file cannot be read, or holds no PEM.
     """
-    check_readable(_files(config))
+    if any(path is not None for path in (config.ssl_cafile, config.ssl_certfile, config.ssl_keyfile)):
+        from aiokprod.cluster.dialing.tls import check_readable
+
+        check_readable(_files(config))
 
 
 def _mechanisms(config: ProducerConfig) -> Callable[[], Mechanism]:
@@ -157,6 +164,8 @@ def _mechanisms(config: ProducerConfig) -> Callable[[], Mechanism]:
 
 
 def _tokens(config: ProducerConfig) -> TokenSource:
+    from aiokprod.cluster.dialing.tokens import TokenSource
+
     return TokenSource(config.sasl_oauth_token_provider, client_id=config.client_id)
 
 

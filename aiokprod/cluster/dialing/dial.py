@@ -14,7 +14,6 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
-from aiokprod.cluster.dialing import tls
 from aiokprod.cluster.dialing.dns import LOCAL, Address
 from aiokprod.cluster.hosts import address_of
 from aiokprod.errors import AiokprodError, ConnectionLostError, TlsError
@@ -59,13 +58,17 @@ async def dial(
     """
     options: dict[str, Any] = {"family": address.family, "flags": socket.AI_NUMERICHOST}
     if ssl_context is not None:
-        options |= {"ssl": ssl_context, "server_hostname": tls.server_name(host)}
+        from aiokprod.cluster.dialing.tls import server_name
+
+        options |= {"ssl": ssl_context, "server_hostname": server_name(host)}
     loop = asyncio.get_running_loop()
     try:
         transport, _ = await loop.create_connection(protocol_factory, address.numeric_host, address.port, **options)
     except LOCAL as error:
         if ssl_context is not None and isinstance(error, _HUNG_UP):
-            raise tls.diagnose(error, host, port) from error
+            from aiokprod.cluster.dialing.tls import diagnose
+
+            raise diagnose(error, host, port) from error
         where = f" to {address}" if address.numeric_host != host else ""  # not told twice
         raise ConnectionLostError(
             f"{address_of(host, port)}: cannot connect{where}: {reason_of(error)}", host=host, port=port
@@ -106,7 +109,9 @@ async def dial_by(
     try:
         transport = await dialer(host, port, ssl_context, protocol_factory)
     except ssl.SSLError as error:
-        raise tls.diagnose(error, host, port) from error
+        from aiokprod.cluster.dialing.tls import diagnose
+
+        raise diagnose(error, host, port) from error
     except AiokprodError:
         raise
     except (Exception, asyncio.CancelledError) as error:

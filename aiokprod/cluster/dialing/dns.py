@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from aiokprod.cluster.hosts import address_of, can_be_host, without_brackets
 from aiokprod.errors import ConnectionLostError
@@ -26,8 +25,7 @@ SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 """The argument of `socket.connect`: IPv4, or IPv6 with flow and scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """One address to dial."""
 
     family: socket.AddressFamily

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokprod.cluster.connection.answer_limits import SMALL_BYTES
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.cluster.connection.streamed_reads import StreamedReads
-from aiokprod.cluster.dialing import tls
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.cluster.dialing.dial import dial, dial_by
 from aiokprod.cluster.dialing.dns import LOCAL, Address
-from aiokprod.cluster.dialing.tokens import OPTION
 from aiokprod.cluster.hosts import address_of, is_ip
 from aiokprod.config import OAuthToken
 from aiokprod.errors import (
@@ -63,8 +60,7 @@ CONTROLLER: Final = (
 SOFTWARE_NAME: Final = "aiokprod"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The address of a broker; `node_id` is negative for a bootstrap server whose broker id is unknown."""
 
     host: str
@@ -157,6 +153,8 @@ async def _token(endpoint: Endpoint, settings: ConnectionSettings, ends_at: floa
         async with asyncio.timeout_at(ends_at):
             return await settings.tokens.take()
     except TimeoutError:
+        from aiokprod.cluster.dialing.tokens import OPTION
+
         raise ConnectionSetupTimeoutError(
             f"{endpoint}: {OPTION} has not returned in time; its call goes on, and the next attempt takes its token",
             host=endpoint.host,
@@ -324,8 +322,11 @@ class _Attempt:
             return ProtocolError(f"{self._endpoint}: {cause.message}")
         broke = lost.__cause__
         uses_tls = self._settings.ssl_context is not None
-        if uses_tls and broke is not None and tls.is_tls_failure(broke):
-            return tls.diagnose(broke, self._endpoint.host, self._endpoint.port)
+        if uses_tls and broke is not None:
+            from aiokprod.cluster.dialing import tls
+
+            if tls.is_tls_failure(broke):
+                return tls.diagnose(broke, self._endpoint.host, self._endpoint.port)
         if str(self._endpoint) in self._settings.answered:
             hint = "it has answered before: the broker may be down, or starting"
         elif uses_tls:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import re
 import ssl
-import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from aiokprod.cluster.hosts import address_of, is_ip, without_brackets
@@ -169,10 +167,14 @@ def _as_file(text: str) -> Generator[str]:
     Elsewhere it is a file that this user alone can read, in a directory of its own; both are removed at the end, and stay
     only if the process is killed in between.
     """
+    from pathlib import Path  # with all that it imports, not loaded without TLS
+
     with ExitStack() as stack:
         descriptor = _in_memory()
         if descriptor is None:
-            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokprod-")), "text.pem")
+            from tempfile import TemporaryDirectory
+
+            path = Path(stack.enter_context(TemporaryDirectory(prefix="aiokprod-")), "text.pem")
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         else:
             path = Path(f"/proc/self/fd/{descriptor}")
@@ -191,6 +193,8 @@ def _in_memory() -> int | None:
         descriptor = os.memfd_create("aiokprod", os.MFD_CLOEXEC)
     except OSError:  # forbidden by a sandbox
         return None
+    from pathlib import Path
+
     if Path(f"/proc/self/fd/{descriptor}").exists():
         return descriptor
     os.close(descriptor)
@@ -219,6 +223,8 @@ def _read(option: str, path: str) -> str:
     if "-----BEGIN" in path:  # not shown: it may be the key
         text_option = {"ssl_cafile": "ssl_ca_pem", "ssl_certfile": "ssl_cert_pem", "ssl_keyfile": "ssl_key_pem"}[option]
         raise ConfigError(f"{option} is the path of a file, and what it was given is PEM itself: set {text_option}")
+    from pathlib import Path
+
     try:
         return Path(path).read_text(encoding="ascii", errors="replace")  # PEM is ASCII; comments around it may not be
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path

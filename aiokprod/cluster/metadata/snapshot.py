@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 from aiokprod.cluster.hosts import can_be_host
 from aiokprod.cluster.metadata.slices import at_once
+from aiokprod.values import FrozenValue
 from aiokprod.wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -62,8 +63,7 @@ FORMER_IDS_KEPT: Final = 8
 """Replaced topic ids kept per topic: a lagging broker misses a few re-creations, not many."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerNode:
+class BrokerNode(NamedTuple):
     """A broker, as the cluster announces it."""
 
     id: int
@@ -82,8 +82,7 @@ class LeaderHint(NamedTuple):
     endpoint: BrokerNode | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSnapshot:
+class PartitionSnapshot(NamedTuple):
     """A partition. `leader_id` is -1 while it has no known leader."""
 
     partition: int
@@ -92,8 +91,8 @@ class PartitionSnapshot:
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSnapshot:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class TopicSnapshot(FrozenValue):
     """A topic that has been asked for.
 
     Attributes:
@@ -135,8 +134,8 @@ def _no_topics() -> Mapping[str, TopicSnapshot]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSnapshot:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class ClusterSnapshot(FrozenValue):
     """Brokers and topics at one moment. `version` grows by one with every answer and every set of hints applied."""
 
     version: int = 0
@@ -383,7 +382,7 @@ def _without_leaders(topic: TopicSnapshot, gone: Collection[int]) -> TopicSnapsh
     return replace(
         topic,
         partitions=tuple(
-            replace(partition, leader_id=NO_LEADER) if partition.leader_id in gone else partition
+            partition._replace(leader_id=NO_LEADER) if partition.leader_id in gone else partition
             for partition in topic.partitions
         ),
     )
@@ -395,4 +394,4 @@ def _is_possible(node: BrokerNode) -> bool:
 
 
 def _without_absurd_rack(node: BrokerNode) -> BrokerNode:
-    return node if node.rack is None or len(node.rack) <= MAX_RACK else replace(node, rack=None)
+    return node if node.rack is None or len(node.rack) <= MAX_RACK else node._replace(rack=None)

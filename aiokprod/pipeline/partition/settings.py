@@ -13,7 +13,7 @@ RECORD_OVERHEAD_BYTES: Final = 120
 """Charged beside a record's own bytes: a cell in each column, the objects in them, a kept Delivery; measured by bench/"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class PipelineSettings:
     """The options that the stages read on every batch; `ProducerConfig` holds them as Kafka names them."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class AddOffsetsToTxnRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddOffsetsToTxnRequest(Value):
     """AddOffsetsToTxnRequest, versions 0 to 4."""
 
     API_KEY: ClassVar[int] = 25
@@ -18,10 +19,18 @@ class AddOffsetsToTxnRequest:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    transactional_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    group_id: str = ""
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+
+    def __init__(
+        self, transactional_id: str = "", producer_id: int = 0, producer_epoch: int = 0, group_id: str = ""
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.group_id = group_id
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -59,8 +68,8 @@ class AddOffsetsToTxnRequest:
         return message
 
 
-@dataclass(slots=True)
-class AddOffsetsToTxnResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddOffsetsToTxnResponse(Value):
     """AddOffsetsToTxnResponse, versions 0 to 4."""
 
     API_KEY: ClassVar[int] = 25
@@ -68,8 +77,12 @@ class AddOffsetsToTxnResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
+    throttle_time_ms: int
+    error_code: int
+
+    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3

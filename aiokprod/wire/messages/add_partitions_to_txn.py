@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class AddPartitionsToTxnTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddPartitionsToTxnTopic(Value):
     """AddPartitionsToTxnTopic of AddPartitionsToTxnRequest."""
 
-    name: str = ""
-    partitions: list[int] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[int]
+
+    def __init__(self, name: str = "", partitions: list[int] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -36,15 +41,29 @@ class AddPartitionsToTxnTopic:
         return it
 
 
-@dataclass(slots=True)
-class AddPartitionsToTxnTransaction:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddPartitionsToTxnTransaction(Value):
     """AddPartitionsToTxnTransaction of AddPartitionsToTxnRequest."""
 
-    transactional_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    verify_only: bool = False
-    topics: list[AddPartitionsToTxnTopic] = field(default_factory=lambda: [])
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    verify_only: bool
+    topics: list[AddPartitionsToTxnTopic]
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        verify_only: bool = False,
+        topics: list[AddPartitionsToTxnTopic] | tuple[()] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.verify_only = verify_only
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -92,8 +111,8 @@ class AddPartitionsToTxnTransaction:
         return it
 
 
-@dataclass(slots=True)
-class AddPartitionsToTxnRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddPartitionsToTxnRequest(Value):
     """AddPartitionsToTxnRequest, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 24
@@ -101,11 +120,25 @@ class AddPartitionsToTxnRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    transactions: list[AddPartitionsToTxnTransaction] = field(default_factory=lambda: [])
-    v3_and_below_transactional_id: str = ""
-    v3_and_below_producer_id: int = 0
-    v3_and_below_producer_epoch: int = 0
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = field(default_factory=lambda: [])
+    transactions: list[AddPartitionsToTxnTransaction]
+    v3_and_below_transactional_id: str
+    v3_and_below_producer_id: int
+    v3_and_below_producer_epoch: int
+    v3_and_below_topics: list[AddPartitionsToTxnTopic]
+
+    def __init__(
+        self,
+        transactions: list[AddPartitionsToTxnTransaction] | tuple[()] = (),
+        v3_and_below_transactional_id: str = "",
+        v3_and_below_producer_id: int = 0,
+        v3_and_below_producer_epoch: int = 0,
+        v3_and_below_topics: list[AddPartitionsToTxnTopic] | tuple[()] = (),
+    ) -> None:
+        self.transactions = [] if isinstance(transactions, tuple) else transactions
+        self.v3_and_below_transactional_id = v3_and_below_transactional_id
+        self.v3_and_below_producer_id = v3_and_below_producer_id
+        self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
+        self.v3_and_below_topics = [] if isinstance(v3_and_below_topics, tuple) else v3_and_below_topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -173,12 +206,16 @@ class AddPartitionsToTxnRequest:
         return message
 
 
-@dataclass(slots=True)
-class AddPartitionsToTxnPartitionResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddPartitionsToTxnPartitionResult(Value):
     """AddPartitionsToTxnPartitionResult of AddPartitionsToTxnResponse."""
 
-    partition_index: int = 0
-    partition_error_code: int = 0
+    partition_index: int
+    partition_error_code: int
+
+    def __init__(self, partition_index: int = 0, partition_error_code: int = 0) -> None:
+        self.partition_index = partition_index
+        self.partition_error_code = partition_error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -198,12 +235,18 @@ class AddPartitionsToTxnPartitionResult:
         return it
 
 
-@dataclass(slots=True)
-class AddPartitionsToTxnTopicResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddPartitionsToTxnTopicResult(Value):
     """AddPartitionsToTxnTopicResult of AddPartitionsToTxnResponse."""
 
-    name: str = ""
-    results_by_partition: list[AddPartitionsToTxnPartitionResult] = field(default_factory=lambda: [])
+    name: str
+    results_by_partition: list[AddPartitionsToTxnPartitionResult]
+
+    def __init__(
+        self, name: str = "", results_by_partition: list[AddPartitionsToTxnPartitionResult] | tuple[()] = ()
+    ) -> None:
+        self.name = name
+        self.results_by_partition = [] if isinstance(results_by_partition, tuple) else results_by_partition
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -227,12 +270,18 @@ class AddPartitionsToTxnTopicResult:
         return it
 
 
-@dataclass(slots=True)
-class AddPartitionsToTxnResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddPartitionsToTxnResult(Value):
     """AddPartitionsToTxnResult of AddPartitionsToTxnResponse."""
 
-    transactional_id: str = ""
-    topic_results: list[AddPartitionsToTxnTopicResult] = field(default_factory=lambda: [])
+    transactional_id: str
+    topic_results: list[AddPartitionsToTxnTopicResult]
+
+    def __init__(
+        self, transactional_id: str = "", topic_results: list[AddPartitionsToTxnTopicResult] | tuple[()] = ()
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.topic_results = [] if isinstance(topic_results, tuple) else topic_results
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -264,8 +313,8 @@ class AddPartitionsToTxnResult:
         return it
 
 
-@dataclass(slots=True)
-class AddPartitionsToTxnResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AddPartitionsToTxnResponse(Value):
     """AddPartitionsToTxnResponse, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 24
@@ -273,10 +322,24 @@ class AddPartitionsToTxnResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    results_by_transaction: list[AddPartitionsToTxnResult] = field(default_factory=lambda: [])
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    results_by_transaction: list[AddPartitionsToTxnResult]
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        results_by_transaction: list[AddPartitionsToTxnResult] | tuple[()] = (),
+        results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.results_by_transaction = [] if isinstance(results_by_transaction, tuple) else results_by_transaction
+        self.results_by_topic_v3_and_below = (
+            [] if isinstance(results_by_topic_v3_and_below, tuple) else results_by_topic_v3_and_below
+        )
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class EntityData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class EntityData(Value):
     """EntityData of AlterClientQuotasRequest."""
 
-    entity_type: str = ""
-    entity_name: str | None = ""
+    entity_type: str
+    entity_name: str | None
+
+    def __init__(self, entity_type: str = "", entity_name: str | None = "") -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -34,13 +39,18 @@ class EntityData:
         return it
 
 
-@dataclass(slots=True)
-class OpData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OpData(Value):
     """OpData of AlterClientQuotasRequest."""
 
-    key: str = ""
-    value: float = 0.0
-    remove: bool = False
+    key: str
+    value: float
+    remove: bool
+
+    def __init__(self, key: str = "", value: float = 0.0, remove: bool = False) -> None:
+        self.key = key
+        self.value = value
+        self.remove = remove
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -62,12 +72,16 @@ class OpData:
         return it
 
 
-@dataclass(slots=True)
-class EntryData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class EntryData(Value):
     """EntryData of AlterClientQuotasRequest."""
 
-    entity: list[EntityData] = field(default_factory=lambda: [])
-    ops: list[OpData] = field(default_factory=lambda: [])
+    entity: list[EntityData]
+    ops: list[OpData]
+
+    def __init__(self, entity: list[EntityData] | tuple[()] = (), ops: list[OpData] | tuple[()] = ()) -> None:
+        self.entity = [] if isinstance(entity, tuple) else entity
+        self.ops = [] if isinstance(ops, tuple) else ops
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -91,8 +105,8 @@ class EntryData:
         return it
 
 
-@dataclass(slots=True)
-class AlterClientQuotasRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterClientQuotasRequest(Value):
     """AlterClientQuotasRequest, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 49
@@ -100,8 +114,12 @@ class AlterClientQuotasRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    entries: list[EntryData] = field(default_factory=lambda: [])
-    validate_only: bool = False
+    entries: list[EntryData]
+    validate_only: bool
+
+    def __init__(self, entries: list[EntryData] | tuple[()] = (), validate_only: bool = False) -> None:
+        self.entries = [] if isinstance(entries, tuple) else entries
+        self.validate_only = validate_only
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -137,12 +155,16 @@ class AlterClientQuotasRequest:
         return message
 
 
-@dataclass(slots=True)
-class AlterClientQuotasResponseEntityData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterClientQuotasResponseEntityData(Value):
     """EntityData of AlterClientQuotasResponse."""
 
-    entity_type: str = ""
-    entity_name: str | None = ""
+    entity_type: str
+    entity_name: str | None
+
+    def __init__(self, entity_type: str = "", entity_name: str | None = "") -> None:
+        self.entity_type = entity_type
+        self.entity_name = entity_name
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -162,13 +184,23 @@ class AlterClientQuotasResponseEntityData:
         return it
 
 
-@dataclass(slots=True)
-class AlterClientQuotasResponseEntryData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterClientQuotasResponseEntryData(Value):
     """EntryData of AlterClientQuotasResponse."""
 
-    error_code: int = 0
-    error_message: str | None = ""
-    entity: list[AlterClientQuotasResponseEntityData] = field(default_factory=lambda: [])
+    error_code: int
+    error_message: str | None
+    entity: list[AlterClientQuotasResponseEntityData]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        entity: list[AlterClientQuotasResponseEntityData] | tuple[()] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.entity = [] if isinstance(entity, tuple) else entity
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -192,8 +224,8 @@ class AlterClientQuotasResponseEntryData:
         return it
 
 
-@dataclass(slots=True)
-class AlterClientQuotasResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterClientQuotasResponse(Value):
     """AlterClientQuotasResponse, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 49
@@ -201,8 +233,14 @@ class AlterClientQuotasResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    throttle_time_ms: int = 0
-    entries: list[AlterClientQuotasResponseEntryData] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    entries: list[AlterClientQuotasResponseEntryData]
+
+    def __init__(
+        self, throttle_time_ms: int = 0, entries: list[AlterClientQuotasResponseEntryData] | tuple[()] = ()
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.entries = [] if isinstance(entries, tuple) else entries
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1

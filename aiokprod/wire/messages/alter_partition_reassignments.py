@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class ReassignablePartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ReassignablePartition(Value):
     """ReassignablePartition of AlterPartitionReassignmentsRequest."""
 
-    partition_index: int = 0
-    replicas: list[int] | None = None
+    partition_index: int
+    replicas: list[int] | None
+
+    def __init__(self, partition_index: int = 0, replicas: list[int] | None = None) -> None:
+        self.partition_index = partition_index
+        self.replicas = replicas
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -36,12 +41,16 @@ class ReassignablePartition:
         return it
 
 
-@dataclass(slots=True)
-class ReassignableTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ReassignableTopic(Value):
     """ReassignableTopic of AlterPartitionReassignmentsRequest."""
 
-    name: str = ""
-    partitions: list[ReassignablePartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[ReassignablePartition]
+
+    def __init__(self, name: str = "", partitions: list[ReassignablePartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -63,8 +72,8 @@ class ReassignableTopic:
         return it
 
 
-@dataclass(slots=True)
-class AlterPartitionReassignmentsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterPartitionReassignmentsRequest(Value):
     """AlterPartitionReassignmentsRequest, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 45
@@ -72,9 +81,19 @@ class AlterPartitionReassignmentsRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    timeout_ms: int = 60000
-    allow_replication_factor_change: bool = True
-    topics: list[ReassignableTopic] = field(default_factory=lambda: [])
+    timeout_ms: int
+    allow_replication_factor_change: bool
+    topics: list[ReassignableTopic]
+
+    def __init__(
+        self,
+        timeout_ms: int = 60000,
+        allow_replication_factor_change: bool = True,
+        topics: list[ReassignableTopic] | tuple[()] = (),
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -116,13 +135,18 @@ class AlterPartitionReassignmentsRequest:
         return message
 
 
-@dataclass(slots=True)
-class ReassignablePartitionResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ReassignablePartitionResponse(Value):
     """ReassignablePartitionResponse of AlterPartitionReassignmentsResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
+    partition_index: int
+    error_code: int
+    error_message: str | None
+
+    def __init__(self, partition_index: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -144,12 +168,16 @@ class ReassignablePartitionResponse:
         return it
 
 
-@dataclass(slots=True)
-class ReassignableTopicResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ReassignableTopicResponse(Value):
     """ReassignableTopicResponse of AlterPartitionReassignmentsResponse."""
 
-    name: str = ""
-    partitions: list[ReassignablePartitionResponse] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[ReassignablePartitionResponse]
+
+    def __init__(self, name: str = "", partitions: list[ReassignablePartitionResponse] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -171,8 +199,8 @@ class ReassignableTopicResponse:
         return it
 
 
-@dataclass(slots=True)
-class AlterPartitionReassignmentsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterPartitionReassignmentsResponse(Value):
     """AlterPartitionReassignmentsResponse, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 45
@@ -180,11 +208,25 @@ class AlterPartitionReassignmentsResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    allow_replication_factor_change: bool = True
-    error_code: int = 0
-    error_message: str | None = ""
-    responses: list[ReassignableTopicResponse] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    allow_replication_factor_change: bool
+    error_code: int
+    error_message: str | None
+    responses: list[ReassignableTopicResponse]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        allow_replication_factor_change: bool = True,
+        error_code: int = 0,
+        error_message: str | None = "",
+        responses: list[ReassignableTopicResponse] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.allow_replication_factor_change = allow_replication_factor_change
+        self.error_code = error_code
+        self.error_message = error_message
+        self.responses = [] if isinstance(responses, tuple) else responses
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class ApiVersionsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ApiVersionsRequest(Value):
     """ApiVersionsRequest, versions 0 to 4."""
 
     API_KEY: ClassVar[int] = 18
@@ -18,8 +19,12 @@ class ApiVersionsRequest:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    client_software_name: str = ""
-    client_software_version: str = ""
+    client_software_name: str
+    client_software_version: str
+
+    def __init__(self, client_software_name: str = "", client_software_version: str = "") -> None:
+        self.client_software_name = client_software_name
+        self.client_software_version = client_software_version
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -57,13 +62,18 @@ class ApiVersionsRequest:
         return message
 
 
-@dataclass(slots=True)
-class ApiVersion:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ApiVersion(Value):
     """ApiVersion of ApiVersionsResponse."""
 
-    api_key: int = 0
-    min_version: int = 0
-    max_version: int = 0
+    api_key: int
+    min_version: int
+    max_version: int
+
+    def __init__(self, api_key: int = 0, min_version: int = 0, max_version: int = 0) -> None:
+        self.api_key = api_key
+        self.min_version = min_version
+        self.max_version = max_version
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -85,13 +95,18 @@ class ApiVersion:
         return it
 
 
-@dataclass(slots=True)
-class SupportedFeatureKey:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SupportedFeatureKey(Value):
     """SupportedFeatureKey of ApiVersionsResponse."""
 
-    name: str = ""
-    min_version: int = 0
-    max_version: int = 0
+    name: str
+    min_version: int
+    max_version: int
+
+    def __init__(self, name: str = "", min_version: int = 0, max_version: int = 0) -> None:
+        self.name = name
+        self.min_version = min_version
+        self.max_version = max_version
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -125,13 +140,18 @@ class SupportedFeatureKey:
         return it
 
 
-@dataclass(slots=True)
-class FinalizedFeatureKey:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FinalizedFeatureKey(Value):
     """FinalizedFeatureKey of ApiVersionsResponse."""
 
-    name: str = ""
-    max_version_level: int = 0
-    min_version_level: int = 0
+    name: str
+    max_version_level: int
+    min_version_level: int
+
+    def __init__(self, name: str = "", max_version_level: int = 0, min_version_level: int = 0) -> None:
+        self.name = name
+        self.max_version_level = max_version_level
+        self.min_version_level = min_version_level
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -165,8 +185,8 @@ class FinalizedFeatureKey:
         return it
 
 
-@dataclass(slots=True)
-class ApiVersionsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ApiVersionsResponse(Value):
     """ApiVersionsResponse, versions 0 to 4."""
 
     API_KEY: ClassVar[int] = 18
@@ -174,13 +194,31 @@ class ApiVersionsResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    error_code: int = 0
-    api_keys: list[ApiVersion] = field(default_factory=lambda: [])
-    throttle_time_ms: int = 0
-    supported_features: list[SupportedFeatureKey] = field(default_factory=lambda: [])
-    finalized_features_epoch: int = -1
-    finalized_features: list[FinalizedFeatureKey] = field(default_factory=lambda: [])
-    zk_migration_ready: bool = False
+    error_code: int
+    api_keys: list[ApiVersion]
+    throttle_time_ms: int
+    supported_features: list[SupportedFeatureKey]
+    finalized_features_epoch: int
+    finalized_features: list[FinalizedFeatureKey]
+    zk_migration_ready: bool
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        api_keys: list[ApiVersion] | tuple[()] = (),
+        throttle_time_ms: int = 0,
+        supported_features: list[SupportedFeatureKey] | tuple[()] = (),
+        finalized_features_epoch: int = -1,
+        finalized_features: list[FinalizedFeatureKey] | tuple[()] = (),
+        zk_migration_ready: bool = False,
+    ) -> None:
+        self.error_code = error_code
+        self.api_keys = [] if isinstance(api_keys, tuple) else api_keys
+        self.throttle_time_ms = throttle_time_ms
+        self.supported_features = [] if isinstance(supported_features, tuple) else supported_features
+        self.finalized_features_epoch = finalized_features_epoch
+        self.finalized_features = [] if isinstance(finalized_features, tuple) else finalized_features
+        self.zk_migration_ready = zk_migration_ready
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class ConsumerGroupDescribeRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ConsumerGroupDescribeRequest(Value):
     """ConsumerGroupDescribeRequest, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 69
@@ -18,8 +19,12 @@ class ConsumerGroupDescribeRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    group_ids: list[str] = field(default_factory=lambda: [])
-    include_authorized_operations: bool = False
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+    def __init__(self, group_ids: list[str] | tuple[()] = (), include_authorized_operations: bool = False) -> None:
+        self.group_ids = [] if isinstance(group_ids, tuple) else group_ids
+        self.include_authorized_operations = include_authorized_operations
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -55,13 +60,20 @@ class ConsumerGroupDescribeRequest:
         return message
 
 
-@dataclass(slots=True)
-class TopicPartitions:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicPartitions(Value):
     """TopicPartitions of ConsumerGroupDescribeResponse."""
 
-    topic_id: bytes = ZERO_UUID
-    topic_name: str = ""
-    partitions: list[int] = field(default_factory=lambda: [])
+    topic_id: bytes
+    topic_name: str
+    partitions: list[int]
+
+    def __init__(
+        self, topic_id: bytes = ZERO_UUID, topic_name: str = "", partitions: list[int] | tuple[()] = ()
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -85,11 +97,14 @@ class TopicPartitions:
         return it
 
 
-@dataclass(slots=True)
-class Assignment:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class Assignment(Value):
     """Assignment of ConsumerGroupDescribeResponse."""
 
-    topic_partitions: list[TopicPartitions] = field(default_factory=lambda: [])
+    topic_partitions: list[TopicPartitions]
+
+    def __init__(self, topic_partitions: list[TopicPartitions] | tuple[()] = ()) -> None:
+        self.topic_partitions = [] if isinstance(topic_partitions, tuple) else topic_partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -109,21 +124,47 @@ class Assignment:
         return it
 
 
-@dataclass(slots=True)
-class Member:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class Member(Value):
     """Member of ConsumerGroupDescribeResponse."""
 
-    member_id: str = ""
-    instance_id: str | None = None
-    rack_id: str | None = None
-    member_epoch: int = 0
-    client_id: str = ""
-    client_host: str = ""
-    subscribed_topic_names: list[str] = field(default_factory=lambda: [])
-    subscribed_topic_regex: str | None = None
-    assignment: Assignment = field(default_factory=Assignment)
-    target_assignment: Assignment = field(default_factory=Assignment)
-    member_type: int = -1
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: list[str]
+    subscribed_topic_regex: str | None
+    assignment: Assignment
+    target_assignment: Assignment
+    member_type: int
+
+    def __init__(
+        self,
+        member_id: str = "",
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        member_epoch: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: list[str] | tuple[()] = (),
+        subscribed_topic_regex: str | None = None,
+        assignment: Assignment | tuple[()] = (),
+        target_assignment: Assignment | tuple[()] = (),
+        member_type: int = -1,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.member_epoch = member_epoch
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = [] if isinstance(subscribed_topic_names, tuple) else subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.assignment = Assignment() if isinstance(assignment, tuple) else assignment
+        self.target_assignment = Assignment() if isinstance(target_assignment, tuple) else target_assignment
+        self.member_type = member_type
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -165,19 +206,41 @@ class Member:
         return it
 
 
-@dataclass(slots=True)
-class DescribedGroup:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribedGroup(Value):
     """DescribedGroup of ConsumerGroupDescribeResponse."""
 
-    error_code: int = 0
-    error_message: str | None = None
-    group_id: str = ""
-    group_state: str = ""
-    group_epoch: int = 0
-    assignment_epoch: int = 0
-    assignor_name: str = ""
-    members: list[Member] = field(default_factory=lambda: [])
-    authorized_operations: int = -2147483648
+    error_code: int
+    error_message: str | None
+    group_id: str
+    group_state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor_name: str
+    members: list[Member]
+    authorized_operations: int
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        group_epoch: int = 0,
+        assignment_epoch: int = 0,
+        assignor_name: str = "",
+        members: list[Member] | tuple[()] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.group_epoch = group_epoch
+        self.assignment_epoch = assignment_epoch
+        self.assignor_name = assignor_name
+        self.members = [] if isinstance(members, tuple) else members
+        self.authorized_operations = authorized_operations
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -213,8 +276,8 @@ class DescribedGroup:
         return it
 
 
-@dataclass(slots=True)
-class ConsumerGroupDescribeResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ConsumerGroupDescribeResponse(Value):
     """ConsumerGroupDescribeResponse, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 69
@@ -222,8 +285,12 @@ class ConsumerGroupDescribeResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    groups: list[DescribedGroup] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    groups: list[DescribedGroup]
+
+    def __init__(self, throttle_time_ms: int = 0, groups: list[DescribedGroup] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if isinstance(groups, tuple) else groups
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class TopicPartitions:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicPartitions(Value):
     """TopicPartitions of ConsumerGroupHeartbeatRequest."""
 
-    topic_id: bytes = ZERO_UUID
-    partitions: list[int] = field(default_factory=lambda: [])
+    topic_id: bytes
+    partitions: list[int]
+
+    def __init__(self, topic_id: bytes = ZERO_UUID, partitions: list[int] | tuple[()] = ()) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -36,8 +41,8 @@ class TopicPartitions:
         return it
 
 
-@dataclass(slots=True)
-class ConsumerGroupHeartbeatRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ConsumerGroupHeartbeatRequest(Value):
     """ConsumerGroupHeartbeatRequest, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 68
@@ -45,16 +50,40 @@ class ConsumerGroupHeartbeatRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    group_id: str = ""
-    member_id: str = ""
-    member_epoch: int = 0
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    subscribed_topic_names: list[str] | None = None
-    subscribed_topic_regex: str | None = None
-    server_assignor: str | None = None
-    topic_partitions: list[TopicPartitions] | None = None
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    subscribed_topic_names: list[str] | None
+    subscribed_topic_regex: str | None
+    server_assignor: str | None
+    topic_partitions: list[TopicPartitions] | None
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+        member_epoch: int = 0,
+        instance_id: str | None = None,
+        rack_id: str | None = None,
+        rebalance_timeout_ms: int = -1,
+        subscribed_topic_names: list[str] | None = None,
+        subscribed_topic_regex: str | None = None,
+        server_assignor: str | None = None,
+        topic_partitions: list[TopicPartitions] | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.server_assignor = server_assignor
+        self.topic_partitions = topic_partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -118,12 +147,16 @@ class ConsumerGroupHeartbeatRequest:
         return message
 
 
-@dataclass(slots=True)
-class ConsumerGroupHeartbeatResponseTopicPartitions:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ConsumerGroupHeartbeatResponseTopicPartitions(Value):
     """TopicPartitions of ConsumerGroupHeartbeatResponse."""
 
-    topic_id: bytes = ZERO_UUID
-    partitions: list[int] = field(default_factory=lambda: [])
+    topic_id: bytes
+    partitions: list[int]
+
+    def __init__(self, topic_id: bytes = ZERO_UUID, partitions: list[int] | tuple[()] = ()) -> None:
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -145,11 +178,14 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
         return it
 
 
-@dataclass(slots=True)
-class Assignment:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class Assignment(Value):
     """Assignment of ConsumerGroupHeartbeatResponse."""
 
-    topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] = field(default_factory=lambda: [])
+    topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions]
+
+    def __init__(self, topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartitions] | tuple[()] = ()) -> None:
+        self.topic_partitions = [] if isinstance(topic_partitions, tuple) else topic_partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -171,8 +207,8 @@ class Assignment:
         return it
 
 
-@dataclass(slots=True)
-class ConsumerGroupHeartbeatResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ConsumerGroupHeartbeatResponse(Value):
     """ConsumerGroupHeartbeatResponse, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 68
@@ -180,13 +216,31 @@ class ConsumerGroupHeartbeatResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    member_id: str | None = None
-    member_epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assignment: Assignment | None = None
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    member_id: str | None
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        member_id: str | None = None,
+        member_epoch: int = 0,
+        heartbeat_interval_ms: int = 0,
+        assignment: Assignment | None = None,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.assignment = assignment
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

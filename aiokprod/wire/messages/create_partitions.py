@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class CreatePartitionsAssignment:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatePartitionsAssignment(Value):
     """CreatePartitionsAssignment of CreatePartitionsRequest."""
 
-    broker_ids: list[int] = field(default_factory=lambda: [])
+    broker_ids: list[int]
+
+    def __init__(self, broker_ids: list[int] | tuple[()] = ()) -> None:
+        self.broker_ids = [] if isinstance(broker_ids, tuple) else broker_ids
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -33,13 +37,20 @@ class CreatePartitionsAssignment:
         return it
 
 
-@dataclass(slots=True)
-class CreatePartitionsTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatePartitionsTopic(Value):
     """CreatePartitionsTopic of CreatePartitionsRequest."""
 
-    name: str = ""
-    count: int = 0
-    assignments: list[CreatePartitionsAssignment] | None = field(default_factory=lambda: [])
+    name: str
+    count: int
+    assignments: list[CreatePartitionsAssignment] | None
+
+    def __init__(
+        self, name: str = "", count: int = 0, assignments: list[CreatePartitionsAssignment] | tuple[()] | None = ()
+    ) -> None:
+        self.name = name
+        self.count = count
+        self.assignments = [] if isinstance(assignments, tuple) else assignments
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -67,8 +78,8 @@ class CreatePartitionsTopic:
         return it
 
 
-@dataclass(slots=True)
-class CreatePartitionsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatePartitionsRequest(Value):
     """CreatePartitionsRequest, versions 0 to 3."""
 
     API_KEY: ClassVar[int] = 37
@@ -76,9 +87,16 @@ class CreatePartitionsRequest:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    topics: list[CreatePartitionsTopic] = field(default_factory=lambda: [])
-    timeout_ms: int = 0
-    validate_only: bool = False
+    topics: list[CreatePartitionsTopic]
+    timeout_ms: int
+    validate_only: bool
+
+    def __init__(
+        self, topics: list[CreatePartitionsTopic] | tuple[()] = (), timeout_ms: int = 0, validate_only: bool = False
+    ) -> None:
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.timeout_ms = timeout_ms
+        self.validate_only = validate_only
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -116,13 +134,18 @@ class CreatePartitionsRequest:
         return message
 
 
-@dataclass(slots=True)
-class CreatePartitionsTopicResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatePartitionsTopicResult(Value):
     """CreatePartitionsTopicResult of CreatePartitionsResponse."""
 
-    name: str = ""
-    error_code: int = 0
-    error_message: str | None = None
+    name: str
+    error_code: int
+    error_message: str | None
+
+    def __init__(self, name: str = "", error_code: int = 0, error_message: str | None = None) -> None:
+        self.name = name
+        self.error_code = error_code
+        self.error_message = error_message
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -144,8 +167,8 @@ class CreatePartitionsTopicResult:
         return it
 
 
-@dataclass(slots=True)
-class CreatePartitionsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatePartitionsResponse(Value):
     """CreatePartitionsResponse, versions 0 to 3."""
 
     API_KEY: ClassVar[int] = 37
@@ -153,8 +176,12 @@ class CreatePartitionsResponse:
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
-    results: list[CreatePartitionsTopicResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    results: list[CreatePartitionsTopicResult]
+
+    def __init__(self, throttle_time_ms: int = 0, results: list[CreatePartitionsTopicResult] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if isinstance(results, tuple) else results
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class CreatableReplicaAssignment:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatableReplicaAssignment(Value):
     """CreatableReplicaAssignment of CreateTopicsRequest."""
 
-    partition_index: int = 0
-    broker_ids: list[int] = field(default_factory=lambda: [])
+    partition_index: int
+    broker_ids: list[int]
+
+    def __init__(self, partition_index: int = 0, broker_ids: list[int] | tuple[()] = ()) -> None:
+        self.partition_index = partition_index
+        self.broker_ids = [] if isinstance(broker_ids, tuple) else broker_ids
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -36,12 +41,16 @@ class CreatableReplicaAssignment:
         return it
 
 
-@dataclass(slots=True)
-class CreatableTopicConfig:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatableTopicConfig(Value):
     """CreatableTopicConfig of CreateTopicsRequest."""
 
-    name: str = ""
-    value: str | None = ""
+    name: str
+    value: str | None
+
+    def __init__(self, name: str = "", value: str | None = "") -> None:
+        self.name = name
+        self.value = value
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -61,15 +70,29 @@ class CreatableTopicConfig:
         return it
 
 
-@dataclass(slots=True)
-class CreatableTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatableTopic(Value):
     """CreatableTopic of CreateTopicsRequest."""
 
-    name: str = ""
-    num_partitions: int = 0
-    replication_factor: int = 0
-    assignments: list[CreatableReplicaAssignment] = field(default_factory=lambda: [])
-    configs: list[CreatableTopicConfig] = field(default_factory=lambda: [])
+    name: str
+    num_partitions: int
+    replication_factor: int
+    assignments: list[CreatableReplicaAssignment]
+    configs: list[CreatableTopicConfig]
+
+    def __init__(
+        self,
+        name: str = "",
+        num_partitions: int = 0,
+        replication_factor: int = 0,
+        assignments: list[CreatableReplicaAssignment] | tuple[()] = (),
+        configs: list[CreatableTopicConfig] | tuple[()] = (),
+    ) -> None:
+        self.name = name
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.assignments = [] if isinstance(assignments, tuple) else assignments
+        self.configs = [] if isinstance(configs, tuple) else configs
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -99,8 +122,8 @@ class CreatableTopic:
         return it
 
 
-@dataclass(slots=True)
-class CreateTopicsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreateTopicsRequest(Value):
     """CreateTopicsRequest, versions 2 to 7."""
 
     API_KEY: ClassVar[int] = 19
@@ -108,9 +131,16 @@ class CreateTopicsRequest:
     MAX_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    topics: list[CreatableTopic] = field(default_factory=lambda: [])
-    timeout_ms: int = 60000
-    validate_only: bool = False
+    topics: list[CreatableTopic]
+    timeout_ms: int
+    validate_only: bool
+
+    def __init__(
+        self, topics: list[CreatableTopic] | tuple[()] = (), timeout_ms: int = 60000, validate_only: bool = False
+    ) -> None:
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.timeout_ms = timeout_ms
+        self.validate_only = validate_only
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -148,15 +178,29 @@ class CreateTopicsRequest:
         return message
 
 
-@dataclass(slots=True)
-class CreatableTopicConfigs:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatableTopicConfigs(Value):
     """CreatableTopicConfigs of CreateTopicsResponse."""
 
-    name: str = ""
-    value: str | None = ""
-    read_only: bool = False
-    config_source: int = -1
-    is_sensitive: bool = False
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+
+    def __init__(
+        self,
+        name: str = "",
+        value: str | None = "",
+        read_only: bool = False,
+        config_source: int = -1,
+        is_sensitive: bool = False,
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.read_only = read_only
+        self.config_source = config_source
+        self.is_sensitive = is_sensitive
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -200,18 +244,38 @@ class CreatableTopicConfigs:
         return it
 
 
-@dataclass(slots=True)
-class CreatableTopicResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreatableTopicResult(Value):
     """CreatableTopicResult of CreateTopicsResponse."""
 
-    name: str = ""
-    topic_id: bytes = ZERO_UUID
-    error_code: int = 0
-    error_message: str | None = ""
-    topic_config_error_code: int = 0
-    num_partitions: int = -1
-    replication_factor: int = -1
-    configs: list[CreatableTopicConfigs] | None = field(default_factory=lambda: [])
+    name: str
+    topic_id: bytes
+    error_code: int
+    error_message: str | None
+    topic_config_error_code: int
+    num_partitions: int
+    replication_factor: int
+    configs: list[CreatableTopicConfigs] | None
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: bytes = ZERO_UUID,
+        error_code: int = 0,
+        error_message: str | None = "",
+        topic_config_error_code: int = 0,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        configs: list[CreatableTopicConfigs] | tuple[()] | None = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
+        self.topic_config_error_code = topic_config_error_code
+        self.num_partitions = num_partitions
+        self.replication_factor = replication_factor
+        self.configs = [] if isinstance(configs, tuple) else configs
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -267,8 +331,8 @@ class CreatableTopicResult:
         return it
 
 
-@dataclass(slots=True)
-class CreateTopicsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class CreateTopicsResponse(Value):
     """CreateTopicsResponse, versions 2 to 7."""
 
     API_KEY: ClassVar[int] = 19
@@ -276,8 +340,12 @@ class CreateTopicsResponse:
     MAX_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    throttle_time_ms: int = 0
-    topics: list[CreatableTopicResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    topics: list[CreatableTopicResult]
+
+    def __init__(self, throttle_time_ms: int = 0, topics: list[CreatableTopicResult] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class DeleteGroupsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteGroupsRequest(Value):
     """DeleteGroupsRequest, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 42
@@ -18,7 +19,10 @@ class DeleteGroupsRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    groups_names: list[str] = field(default_factory=lambda: [])
+    groups_names: list[str]
+
+    def __init__(self, groups_names: list[str] | tuple[()] = ()) -> None:
+        self.groups_names = [] if isinstance(groups_names, tuple) else groups_names
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -52,12 +56,16 @@ class DeleteGroupsRequest:
         return message
 
 
-@dataclass(slots=True)
-class DeletableGroupResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeletableGroupResult(Value):
     """DeletableGroupResult of DeleteGroupsResponse."""
 
-    group_id: str = ""
-    error_code: int = 0
+    group_id: str
+    error_code: int
+
+    def __init__(self, group_id: str = "", error_code: int = 0) -> None:
+        self.group_id = group_id
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -77,8 +85,8 @@ class DeletableGroupResult:
         return it
 
 
-@dataclass(slots=True)
-class DeleteGroupsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteGroupsResponse(Value):
     """DeleteGroupsResponse, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 42
@@ -86,8 +94,12 @@ class DeleteGroupsResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
-    results: list[DeletableGroupResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    results: list[DeletableGroupResult]
+
+    def __init__(self, throttle_time_ms: int = 0, results: list[DeletableGroupResult] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if isinstance(results, tuple) else results
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class DeleteRecordsPartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteRecordsPartition(Value):
     """DeleteRecordsPartition of DeleteRecordsRequest."""
 
-    partition_index: int = 0
-    offset: int = 0
+    partition_index: int
+    offset: int
+
+    def __init__(self, partition_index: int = 0, offset: int = 0) -> None:
+        self.partition_index = partition_index
+        self.offset = offset
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -34,12 +39,16 @@ class DeleteRecordsPartition:
         return it
 
 
-@dataclass(slots=True)
-class DeleteRecordsTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteRecordsTopic(Value):
     """DeleteRecordsTopic of DeleteRecordsRequest."""
 
-    name: str = ""
-    partitions: list[DeleteRecordsPartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[DeleteRecordsPartition]
+
+    def __init__(self, name: str = "", partitions: list[DeleteRecordsPartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -61,8 +70,8 @@ class DeleteRecordsTopic:
         return it
 
 
-@dataclass(slots=True)
-class DeleteRecordsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteRecordsRequest(Value):
     """DeleteRecordsRequest, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 21
@@ -70,8 +79,12 @@ class DeleteRecordsRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    topics: list[DeleteRecordsTopic] = field(default_factory=lambda: [])
-    timeout_ms: int = 0
+    topics: list[DeleteRecordsTopic]
+    timeout_ms: int
+
+    def __init__(self, topics: list[DeleteRecordsTopic] | tuple[()] = (), timeout_ms: int = 0) -> None:
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.timeout_ms = timeout_ms
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -107,13 +120,18 @@ class DeleteRecordsRequest:
         return message
 
 
-@dataclass(slots=True)
-class DeleteRecordsPartitionResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteRecordsPartitionResult(Value):
     """DeleteRecordsPartitionResult of DeleteRecordsResponse."""
 
-    partition_index: int = 0
-    low_watermark: int = 0
-    error_code: int = 0
+    partition_index: int
+    low_watermark: int
+    error_code: int
+
+    def __init__(self, partition_index: int = 0, low_watermark: int = 0, error_code: int = 0) -> None:
+        self.partition_index = partition_index
+        self.low_watermark = low_watermark
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -135,12 +153,16 @@ class DeleteRecordsPartitionResult:
         return it
 
 
-@dataclass(slots=True)
-class DeleteRecordsTopicResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteRecordsTopicResult(Value):
     """DeleteRecordsTopicResult of DeleteRecordsResponse."""
 
-    name: str = ""
-    partitions: list[DeleteRecordsPartitionResult] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[DeleteRecordsPartitionResult]
+
+    def __init__(self, name: str = "", partitions: list[DeleteRecordsPartitionResult] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -162,8 +184,8 @@ class DeleteRecordsTopicResult:
         return it
 
 
-@dataclass(slots=True)
-class DeleteRecordsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteRecordsResponse(Value):
     """DeleteRecordsResponse, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 21
@@ -171,8 +193,12 @@ class DeleteRecordsResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
-    topics: list[DeleteRecordsTopicResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    topics: list[DeleteRecordsTopicResult]
+
+    def __init__(self, throttle_time_ms: int = 0, topics: list[DeleteRecordsTopicResult] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class DeleteTopicState:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteTopicState(Value):
     """DeleteTopicState of DeleteTopicsRequest."""
 
-    name: str | None = None
-    topic_id: bytes = ZERO_UUID
+    name: str | None
+    topic_id: bytes
+
+    def __init__(self, name: str | None = None, topic_id: bytes = ZERO_UUID) -> None:
+        self.name = name
+        self.topic_id = topic_id
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -42,8 +47,8 @@ class DeleteTopicState:
         return it
 
 
-@dataclass(slots=True)
-class DeleteTopicsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteTopicsRequest(Value):
     """DeleteTopicsRequest, versions 1 to 6."""
 
     API_KEY: ClassVar[int] = 20
@@ -51,9 +56,19 @@ class DeleteTopicsRequest:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    topics: list[DeleteTopicState] = field(default_factory=lambda: [])
-    topic_names: list[str] = field(default_factory=lambda: [])
-    timeout_ms: int = 0
+    topics: list[DeleteTopicState]
+    topic_names: list[str]
+    timeout_ms: int
+
+    def __init__(
+        self,
+        topics: list[DeleteTopicState] | tuple[()] = (),
+        topic_names: list[str] | tuple[()] = (),
+        timeout_ms: int = 0,
+    ) -> None:
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.topic_names = [] if isinstance(topic_names, tuple) else topic_names
+        self.timeout_ms = timeout_ms
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -99,14 +114,22 @@ class DeleteTopicsRequest:
         return message
 
 
-@dataclass(slots=True)
-class DeletableTopicResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeletableTopicResult(Value):
     """DeletableTopicResult of DeleteTopicsResponse."""
 
-    name: str | None = ""
-    topic_id: bytes = ZERO_UUID
-    error_code: int = 0
-    error_message: str | None = None
+    name: str | None
+    topic_id: bytes
+    error_code: int
+    error_message: str | None
+
+    def __init__(
+        self, name: str | None = "", topic_id: bytes = ZERO_UUID, error_code: int = 0, error_message: str | None = None
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.error_code = error_code
+        self.error_message = error_message
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -136,8 +159,8 @@ class DeletableTopicResult:
         return it
 
 
-@dataclass(slots=True)
-class DeleteTopicsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DeleteTopicsResponse(Value):
     """DeleteTopicsResponse, versions 1 to 6."""
 
     API_KEY: ClassVar[int] = 20
@@ -145,8 +168,12 @@ class DeleteTopicsResponse:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
-    responses: list[DeletableTopicResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    responses: list[DeletableTopicResult]
+
+    def __init__(self, throttle_time_ms: int = 0, responses: list[DeletableTopicResult] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = [] if isinstance(responses, tuple) else responses
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4

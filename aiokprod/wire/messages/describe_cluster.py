@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class DescribeClusterRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeClusterRequest(Value):
     """DescribeClusterRequest, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 60
@@ -18,9 +19,19 @@ class DescribeClusterRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    include_cluster_authorized_operations: bool = False
-    endpoint_type: int = 1
-    include_fenced_brokers: bool = False
+    include_cluster_authorized_operations: bool
+    endpoint_type: int
+    include_fenced_brokers: bool
+
+    def __init__(
+        self,
+        include_cluster_authorized_operations: bool = False,
+        endpoint_type: int = 1,
+        include_fenced_brokers: bool = False,
+    ) -> None:
+        self.include_cluster_authorized_operations = include_cluster_authorized_operations
+        self.endpoint_type = endpoint_type
+        self.include_fenced_brokers = include_fenced_brokers
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -64,15 +75,24 @@ class DescribeClusterRequest:
         return message
 
 
-@dataclass(slots=True)
-class DescribeClusterBroker:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeClusterBroker(Value):
     """DescribeClusterBroker of DescribeClusterResponse."""
 
-    broker_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
-    is_fenced: bool = False
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+    def __init__(
+        self, broker_id: int = 0, host: str = "", port: int = 0, rack: str | None = None, is_fenced: bool = False
+    ) -> None:
+        self.broker_id = broker_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+        self.is_fenced = is_fenced
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -102,8 +122,8 @@ class DescribeClusterBroker:
         return it
 
 
-@dataclass(slots=True)
-class DescribeClusterResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeClusterResponse(Value):
     """DescribeClusterResponse, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 60
@@ -111,14 +131,34 @@ class DescribeClusterResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    endpoint_type: int = 1
-    cluster_id: str = ""
-    controller_id: int = -1
-    brokers: list[DescribeClusterBroker] = field(default_factory=lambda: [])
-    cluster_authorized_operations: int = -2147483648
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    endpoint_type: int
+    cluster_id: str
+    controller_id: int
+    brokers: list[DescribeClusterBroker]
+    cluster_authorized_operations: int
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        endpoint_type: int = 1,
+        cluster_id: str = "",
+        controller_id: int = -1,
+        brokers: list[DescribeClusterBroker] | tuple[()] = (),
+        cluster_authorized_operations: int = -2147483648,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.endpoint_type = endpoint_type
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.brokers = [] if isinstance(brokers, tuple) else brokers
+        self.cluster_authorized_operations = cluster_authorized_operations
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class DescribeConfigsResource:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeConfigsResource(Value):
     """DescribeConfigsResource of DescribeConfigsRequest."""
 
-    resource_type: int = 0
-    resource_name: str = ""
-    configuration_keys: list[str] | None = field(default_factory=lambda: [])
+    resource_type: int
+    resource_name: str
+    configuration_keys: list[str] | None
+
+    def __init__(
+        self, resource_type: int = 0, resource_name: str = "", configuration_keys: list[str] | tuple[()] | None = ()
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configuration_keys = [] if isinstance(configuration_keys, tuple) else configuration_keys
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -41,8 +49,8 @@ class DescribeConfigsResource:
         return it
 
 
-@dataclass(slots=True)
-class DescribeConfigsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeConfigsRequest(Value):
     """DescribeConfigsRequest, versions 1 to 4."""
 
     API_KEY: ClassVar[int] = 32
@@ -50,9 +58,19 @@ class DescribeConfigsRequest:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    resources: list[DescribeConfigsResource] = field(default_factory=lambda: [])
-    include_synonyms: bool = False
-    include_documentation: bool = False
+    resources: list[DescribeConfigsResource]
+    include_synonyms: bool
+    include_documentation: bool
+
+    def __init__(
+        self,
+        resources: list[DescribeConfigsResource] | tuple[()] = (),
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> None:
+        self.resources = [] if isinstance(resources, tuple) else resources
+        self.include_synonyms = include_synonyms
+        self.include_documentation = include_documentation
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -94,13 +112,18 @@ class DescribeConfigsRequest:
         return message
 
 
-@dataclass(slots=True)
-class DescribeConfigsSynonym:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeConfigsSynonym(Value):
     """DescribeConfigsSynonym of DescribeConfigsResponse."""
 
-    name: str = ""
-    value: str | None = ""
-    source: int = 0
+    name: str
+    value: str | None
+    source: int
+
+    def __init__(self, name: str = "", value: str | None = "", source: int = 0) -> None:
+        self.name = name
+        self.value = value
+        self.source = source
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -122,18 +145,38 @@ class DescribeConfigsSynonym:
         return it
 
 
-@dataclass(slots=True)
-class DescribeConfigsResourceResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeConfigsResourceResult(Value):
     """DescribeConfigsResourceResult of DescribeConfigsResponse."""
 
-    name: str = ""
-    value: str | None = ""
-    read_only: bool = False
-    config_source: int = -1
-    is_sensitive: bool = False
-    synonyms: list[DescribeConfigsSynonym] = field(default_factory=lambda: [])
-    config_type: int = 0
-    documentation: str | None = ""
+    name: str
+    value: str | None
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+    synonyms: list[DescribeConfigsSynonym]
+    config_type: int
+    documentation: str | None
+
+    def __init__(
+        self,
+        name: str = "",
+        value: str | None = "",
+        read_only: bool = False,
+        config_source: int = -1,
+        is_sensitive: bool = False,
+        synonyms: list[DescribeConfigsSynonym] | tuple[()] = (),
+        config_type: int = 0,
+        documentation: str | None = "",
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.read_only = read_only
+        self.config_source = config_source
+        self.is_sensitive = is_sensitive
+        self.synonyms = [] if isinstance(synonyms, tuple) else synonyms
+        self.config_type = config_type
+        self.documentation = documentation
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -171,15 +214,29 @@ class DescribeConfigsResourceResult:
         return it
 
 
-@dataclass(slots=True)
-class DescribeConfigsResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeConfigsResult(Value):
     """DescribeConfigsResult of DescribeConfigsResponse."""
 
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: list[DescribeConfigsResourceResult] = field(default_factory=lambda: [])
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+    configs: list[DescribeConfigsResourceResult]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = "",
+        resource_type: int = 0,
+        resource_name: str = "",
+        configs: list[DescribeConfigsResourceResult] | tuple[()] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = [] if isinstance(configs, tuple) else configs
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -207,8 +264,8 @@ class DescribeConfigsResult:
         return it
 
 
-@dataclass(slots=True)
-class DescribeConfigsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeConfigsResponse(Value):
     """DescribeConfigsResponse, versions 1 to 4."""
 
     API_KEY: ClassVar[int] = 32
@@ -216,8 +273,12 @@ class DescribeConfigsResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
-    results: list[DescribeConfigsResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    results: list[DescribeConfigsResult]
+
+    def __init__(self, throttle_time_ms: int = 0, results: list[DescribeConfigsResult] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.results = [] if isinstance(results, tuple) else results
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4

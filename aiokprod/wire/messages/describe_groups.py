@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class DescribeGroupsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeGroupsRequest(Value):
     """DescribeGroupsRequest, versions 0 to 6."""
 
     API_KEY: ClassVar[int] = 15
@@ -18,8 +19,12 @@ class DescribeGroupsRequest:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    groups: list[str] = field(default_factory=lambda: [])
-    include_authorized_operations: bool = False
+    groups: list[str]
+    include_authorized_operations: bool
+
+    def __init__(self, groups: list[str] | tuple[()] = (), include_authorized_operations: bool = False) -> None:
+        self.groups = [] if isinstance(groups, tuple) else groups
+        self.include_authorized_operations = include_authorized_operations
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -59,16 +64,32 @@ class DescribeGroupsRequest:
         return message
 
 
-@dataclass(slots=True)
-class DescribedGroupMember:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribedGroupMember(Value):
     """DescribedGroupMember of DescribeGroupsResponse."""
 
-    member_id: str = ""
-    group_instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    member_metadata: bytes = b""
-    member_assignment: bytes = b""
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    member_metadata: bytes
+    member_assignment: bytes
+
+    def __init__(
+        self,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        client_id: str = "",
+        client_host: str = "",
+        member_metadata: bytes = b"",
+        member_assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.member_metadata = member_metadata
+        self.member_assignment = member_assignment
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -98,18 +119,38 @@ class DescribedGroupMember:
         return it
 
 
-@dataclass(slots=True)
-class DescribedGroup:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribedGroup(Value):
     """DescribedGroup of DescribeGroupsResponse."""
 
-    error_code: int = 0
-    error_message: str | None = None
-    group_id: str = ""
-    group_state: str = ""
-    protocol_type: str = ""
-    protocol_data: str = ""
-    members: list[DescribedGroupMember] = field(default_factory=lambda: [])
-    authorized_operations: int = -2147483648
+    error_code: int
+    error_message: str | None
+    group_id: str
+    group_state: str
+    protocol_type: str
+    protocol_data: str
+    members: list[DescribedGroupMember]
+    authorized_operations: int
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        error_message: str | None = None,
+        group_id: str = "",
+        group_state: str = "",
+        protocol_type: str = "",
+        protocol_data: str = "",
+        members: list[DescribedGroupMember] | tuple[()] = (),
+        authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.group_id = group_id
+        self.group_state = group_state
+        self.protocol_type = protocol_type
+        self.protocol_data = protocol_data
+        self.members = [] if isinstance(members, tuple) else members
+        self.authorized_operations = authorized_operations
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5
@@ -151,8 +192,8 @@ class DescribedGroup:
         return it
 
 
-@dataclass(slots=True)
-class DescribeGroupsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeGroupsResponse(Value):
     """DescribeGroupsResponse, versions 0 to 6."""
 
     API_KEY: ClassVar[int] = 15
@@ -160,8 +201,12 @@ class DescribeGroupsResponse:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 5
 
-    throttle_time_ms: int = 0
-    groups: list[DescribedGroup] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    groups: list[DescribedGroup]
+
+    def __init__(self, throttle_time_ms: int = 0, groups: list[DescribedGroup] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.groups = [] if isinstance(groups, tuple) else groups
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 5

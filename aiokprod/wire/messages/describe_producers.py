@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class TopicRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicRequest(Value):
     """TopicRequest of DescribeProducersRequest."""
 
-    name: str = ""
-    partition_indexes: list[int] = field(default_factory=lambda: [])
+    name: str
+    partition_indexes: list[int]
+
+    def __init__(self, name: str = "", partition_indexes: list[int] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partition_indexes = [] if isinstance(partition_indexes, tuple) else partition_indexes
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -36,8 +41,8 @@ class TopicRequest:
         return it
 
 
-@dataclass(slots=True)
-class DescribeProducersRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeProducersRequest(Value):
     """DescribeProducersRequest, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 61
@@ -45,7 +50,10 @@ class DescribeProducersRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    topics: list[TopicRequest] = field(default_factory=lambda: [])
+    topics: list[TopicRequest]
+
+    def __init__(self, topics: list[TopicRequest] | tuple[()] = ()) -> None:
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -79,16 +87,32 @@ class DescribeProducersRequest:
         return message
 
 
-@dataclass(slots=True)
-class ProducerState:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ProducerState(Value):
     """ProducerState of DescribeProducersResponse."""
 
-    producer_id: int = 0
-    producer_epoch: int = 0
-    last_sequence: int = -1
-    last_timestamp: int = -1
-    coordinator_epoch: int = 0
-    current_txn_start_offset: int = -1
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        last_sequence: int = -1,
+        last_timestamp: int = -1,
+        coordinator_epoch: int = 0,
+        current_txn_start_offset: int = -1,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.last_sequence = last_sequence
+        self.last_timestamp = last_timestamp
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_start_offset = current_txn_start_offset
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -116,14 +140,26 @@ class ProducerState:
         return it
 
 
-@dataclass(slots=True)
-class PartitionResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class PartitionResponse(Value):
     """PartitionResponse of DescribeProducersResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
-    error_message: str | None = None
-    active_producers: list[ProducerState] = field(default_factory=lambda: [])
+    partition_index: int
+    error_code: int
+    error_message: str | None
+    active_producers: list[ProducerState]
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        error_message: str | None = None,
+        active_producers: list[ProducerState] | tuple[()] = (),
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.error_message = error_message
+        self.active_producers = [] if isinstance(active_producers, tuple) else active_producers
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -149,12 +185,16 @@ class PartitionResponse:
         return it
 
 
-@dataclass(slots=True)
-class TopicResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicResponse(Value):
     """TopicResponse of DescribeProducersResponse."""
 
-    name: str = ""
-    partitions: list[PartitionResponse] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[PartitionResponse]
+
+    def __init__(self, name: str = "", partitions: list[PartitionResponse] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -176,8 +216,8 @@ class TopicResponse:
         return it
 
 
-@dataclass(slots=True)
-class DescribeProducersResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeProducersResponse(Value):
     """DescribeProducersResponse, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 61
@@ -185,8 +225,12 @@ class DescribeProducersResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    topics: list[TopicResponse] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    topics: list[TopicResponse]
+
+    def __init__(self, throttle_time_ms: int = 0, topics: list[TopicResponse] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

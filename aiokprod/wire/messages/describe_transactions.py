@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class DescribeTransactionsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeTransactionsRequest(Value):
     """DescribeTransactionsRequest, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 65
@@ -18,7 +19,10 @@ class DescribeTransactionsRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    transactional_ids: list[str] = field(default_factory=lambda: [])
+    transactional_ids: list[str]
+
+    def __init__(self, transactional_ids: list[str] | tuple[()] = ()) -> None:
+        self.transactional_ids = [] if isinstance(transactional_ids, tuple) else transactional_ids
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -52,12 +56,16 @@ class DescribeTransactionsRequest:
         return message
 
 
-@dataclass(slots=True)
-class TopicData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicData(Value):
     """TopicData of DescribeTransactionsResponse."""
 
-    topic: str = ""
-    partitions: list[int] = field(default_factory=lambda: [])
+    topic: str
+    partitions: list[int]
+
+    def __init__(self, topic: str = "", partitions: list[int] | tuple[()] = ()) -> None:
+        self.topic = topic
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -79,18 +87,38 @@ class TopicData:
         return it
 
 
-@dataclass(slots=True)
-class TransactionState:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TransactionState(Value):
     """TransactionState of DescribeTransactionsResponse."""
 
-    error_code: int = 0
-    transactional_id: str = ""
-    transaction_state: str = ""
-    transaction_timeout_ms: int = 0
-    transaction_start_time_ms: int = 0
-    producer_id: int = 0
-    producer_epoch: int = 0
-    topics: list[TopicData] = field(default_factory=lambda: [])
+    error_code: int
+    transactional_id: str
+    transaction_state: str
+    transaction_timeout_ms: int
+    transaction_start_time_ms: int
+    producer_id: int
+    producer_epoch: int
+    topics: list[TopicData]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        transactional_id: str = "",
+        transaction_state: str = "",
+        transaction_timeout_ms: int = 0,
+        transaction_start_time_ms: int = 0,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        topics: list[TopicData] | tuple[()] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.transactional_id = transactional_id
+        self.transaction_state = transaction_state
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.transaction_start_time_ms = transaction_start_time_ms
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -124,8 +152,8 @@ class TransactionState:
         return it
 
 
-@dataclass(slots=True)
-class DescribeTransactionsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class DescribeTransactionsResponse(Value):
     """DescribeTransactionsResponse, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 65
@@ -133,8 +161,12 @@ class DescribeTransactionsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    transaction_states: list[TransactionState] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    transaction_states: list[TransactionState]
+
+    def __init__(self, throttle_time_ms: int = 0, transaction_states: list[TransactionState] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.transaction_states = [] if isinstance(transaction_states, tuple) else transaction_states
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class TopicPartitions:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicPartitions(Value):
     """TopicPartitions of ElectLeadersRequest."""
 
-    topic: str = ""
-    partitions: list[int] = field(default_factory=lambda: [])
+    topic: str
+    partitions: list[int]
+
+    def __init__(self, topic: str = "", partitions: list[int] | tuple[()] = ()) -> None:
+        self.topic = topic
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -36,8 +41,8 @@ class TopicPartitions:
         return it
 
 
-@dataclass(slots=True)
-class ElectLeadersRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ElectLeadersRequest(Value):
     """ElectLeadersRequest, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 43
@@ -45,9 +50,19 @@ class ElectLeadersRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    election_type: int = 0
-    topic_partitions: list[TopicPartitions] | None = field(default_factory=lambda: [])
-    timeout_ms: int = 60000
+    election_type: int
+    topic_partitions: list[TopicPartitions] | None
+    timeout_ms: int
+
+    def __init__(
+        self,
+        election_type: int = 0,
+        topic_partitions: list[TopicPartitions] | tuple[()] | None = (),
+        timeout_ms: int = 60000,
+    ) -> None:
+        self.election_type = election_type
+        self.topic_partitions = [] if isinstance(topic_partitions, tuple) else topic_partitions
+        self.timeout_ms = timeout_ms
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -93,13 +108,18 @@ class ElectLeadersRequest:
         return message
 
 
-@dataclass(slots=True)
-class PartitionResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class PartitionResult(Value):
     """PartitionResult of ElectLeadersResponse."""
 
-    partition_id: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
+    partition_id: int
+    error_code: int
+    error_message: str | None
+
+    def __init__(self, partition_id: int = 0, error_code: int = 0, error_message: str | None = "") -> None:
+        self.partition_id = partition_id
+        self.error_code = error_code
+        self.error_message = error_message
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -121,12 +141,16 @@ class PartitionResult:
         return it
 
 
-@dataclass(slots=True)
-class ReplicaElectionResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ReplicaElectionResult(Value):
     """ReplicaElectionResult of ElectLeadersResponse."""
 
-    topic: str = ""
-    partition_result: list[PartitionResult] = field(default_factory=lambda: [])
+    topic: str
+    partition_result: list[PartitionResult]
+
+    def __init__(self, topic: str = "", partition_result: list[PartitionResult] | tuple[()] = ()) -> None:
+        self.topic = topic
+        self.partition_result = [] if isinstance(partition_result, tuple) else partition_result
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -148,8 +172,8 @@ class ReplicaElectionResult:
         return it
 
 
-@dataclass(slots=True)
-class ElectLeadersResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ElectLeadersResponse(Value):
     """ElectLeadersResponse, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 43
@@ -157,9 +181,19 @@ class ElectLeadersResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    replica_election_results: list[ReplicaElectionResult] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    replica_election_results: list[ReplicaElectionResult]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        replica_election_results: list[ReplicaElectionResult] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.replica_election_results = [] if isinstance(replica_election_results, tuple) else replica_election_results
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class EndTxnRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class EndTxnRequest(Value):
     """EndTxnRequest, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 26
@@ -18,10 +19,18 @@ class EndTxnRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    transactional_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    committed: bool = False
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
+    def __init__(
+        self, transactional_id: str = "", producer_id: int = 0, producer_epoch: int = 0, committed: bool = False
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.committed = committed
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -59,8 +68,8 @@ class EndTxnRequest:
         return message
 
 
-@dataclass(slots=True)
-class EndTxnResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class EndTxnResponse(Value):
     """EndTxnResponse, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 26
@@ -68,10 +77,18 @@ class EndTxnResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    producer_id: int = -1
-    producer_epoch: int = -1
+    throttle_time_ms: int
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3

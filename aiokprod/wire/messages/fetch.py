@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class ReplicaState:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ReplicaState(Value):
     """ReplicaState of FetchRequest."""
 
-    replica_id: int = -1
-    replica_epoch: int = -1
+    replica_id: int
+    replica_epoch: int
+
+    def __init__(self, replica_id: int = -1, replica_epoch: int = -1) -> None:
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -42,18 +47,38 @@ class ReplicaState:
         return it
 
 
-@dataclass(slots=True)
-class FetchPartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FetchPartition(Value):
     """FetchPartition of FetchRequest."""
 
-    partition: int = 0
-    current_leader_epoch: int = -1
-    fetch_offset: int = 0
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
-    partition_max_bytes: int = 0
-    replica_directory_id: bytes = ZERO_UUID
-    high_watermark: int = 9223372036854775807
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+    replica_directory_id: bytes
+    high_watermark: int
+
+    def __init__(
+        self,
+        partition: int = 0,
+        current_leader_epoch: int = -1,
+        fetch_offset: int = 0,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
+        partition_max_bytes: int = 0,
+        replica_directory_id: bytes = ZERO_UUID,
+        high_watermark: int = 9223372036854775807,
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.fetch_offset = fetch_offset
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.partition_max_bytes = partition_max_bytes
+        self.replica_directory_id = replica_directory_id
+        self.high_watermark = high_watermark
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -108,13 +133,20 @@ class FetchPartition:
         return it
 
 
-@dataclass(slots=True)
-class FetchTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FetchTopic(Value):
     """FetchTopic of FetchRequest."""
 
-    topic: str = ""
-    topic_id: bytes = ZERO_UUID
-    partitions: list[FetchPartition] = field(default_factory=lambda: [])
+    topic: str
+    topic_id: bytes
+    partitions: list[FetchPartition]
+
+    def __init__(
+        self, topic: str = "", topic_id: bytes = ZERO_UUID, partitions: list[FetchPartition] | tuple[()] = ()
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -142,13 +174,18 @@ class FetchTopic:
         return it
 
 
-@dataclass(slots=True)
-class ForgottenTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ForgottenTopic(Value):
     """ForgottenTopic of FetchRequest."""
 
-    topic: str = ""
-    topic_id: bytes = ZERO_UUID
-    partitions: list[int] = field(default_factory=lambda: [])
+    topic: str
+    topic_id: bytes
+    partitions: list[int]
+
+    def __init__(self, topic: str = "", topic_id: bytes = ZERO_UUID, partitions: list[int] | tuple[()] = ()) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -180,8 +217,8 @@ class ForgottenTopic:
         return it
 
 
-@dataclass(slots=True)
-class FetchRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FetchRequest(Value):
     """FetchRequest, versions 4 to 18."""
 
     API_KEY: ClassVar[int] = 1
@@ -189,18 +226,46 @@ class FetchRequest:
     MAX_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
 
-    cluster_id: str | None = None
-    replica_id: int = -1
-    replica_state: ReplicaState = field(default_factory=ReplicaState)
-    max_wait_ms: int = 0
-    min_bytes: int = 0
-    max_bytes: int = 2147483647
-    isolation_level: int = 0
-    session_id: int = 0
-    session_epoch: int = -1
-    topics: list[FetchTopic] = field(default_factory=lambda: [])
-    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=lambda: [])
-    rack_id: str = ""
+    cluster_id: str | None
+    replica_id: int
+    replica_state: ReplicaState
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+    forgotten_topics_data: list[ForgottenTopic]
+    rack_id: str
+
+    def __init__(
+        self,
+        cluster_id: str | None = None,
+        replica_id: int = -1,
+        replica_state: ReplicaState | tuple[()] = (),
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int = 2147483647,
+        isolation_level: int = 0,
+        session_id: int = 0,
+        session_epoch: int = -1,
+        topics: list[FetchTopic] | tuple[()] = (),
+        forgotten_topics_data: list[ForgottenTopic] | tuple[()] = (),
+        rack_id: str = "",
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.replica_id = replica_id
+        self.replica_state = ReplicaState() if isinstance(replica_state, tuple) else replica_state
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation_level = isolation_level
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.forgotten_topics_data = [] if isinstance(forgotten_topics_data, tuple) else forgotten_topics_data
+        self.rack_id = rack_id
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -287,12 +352,16 @@ class FetchRequest:
         return message
 
 
-@dataclass(slots=True)
-class EpochEndOffset:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class EpochEndOffset(Value):
     """EpochEndOffset of FetchResponse."""
 
-    epoch: int = -1
-    end_offset: int = -1
+    epoch: int
+    end_offset: int
+
+    def __init__(self, epoch: int = -1, end_offset: int = -1) -> None:
+        self.epoch = epoch
+        self.end_offset = end_offset
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -320,12 +389,16 @@ class EpochEndOffset:
         return it
 
 
-@dataclass(slots=True)
-class LeaderIdAndEpoch:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class LeaderIdAndEpoch(Value):
     """LeaderIdAndEpoch of FetchResponse."""
 
-    leader_id: int = -1
-    leader_epoch: int = -1
+    leader_id: int
+    leader_epoch: int
+
+    def __init__(self, leader_id: int = -1, leader_epoch: int = -1) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -353,12 +426,16 @@ class LeaderIdAndEpoch:
         return it
 
 
-@dataclass(slots=True)
-class SnapshotId:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SnapshotId(Value):
     """SnapshotId of FetchResponse."""
 
-    end_offset: int = -1
-    epoch: int = -1
+    end_offset: int
+    epoch: int
+
+    def __init__(self, end_offset: int = -1, epoch: int = -1) -> None:
+        self.end_offset = end_offset
+        self.epoch = epoch
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -386,12 +463,16 @@ class SnapshotId:
         return it
 
 
-@dataclass(slots=True)
-class AbortedTransaction:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AbortedTransaction(Value):
     """AbortedTransaction of FetchResponse."""
 
-    producer_id: int = 0
-    first_offset: int = 0
+    producer_id: int
+    first_offset: int
+
+    def __init__(self, producer_id: int = 0, first_offset: int = 0) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -411,21 +492,47 @@ class AbortedTransaction:
         return it
 
 
-@dataclass(slots=True)
-class PartitionData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class PartitionData(Value):
     """PartitionData of FetchResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
-    high_watermark: int = 0
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    diverging_epoch: EpochEndOffset = field(default_factory=EpochEndOffset)
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
-    snapshot_id: SnapshotId = field(default_factory=SnapshotId)
-    aborted_transactions: list[AbortedTransaction] | None = field(default_factory=lambda: [])
-    preferred_read_replica: int = -1
-    records: bytes | None = None
+    partition_index: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    diverging_epoch: EpochEndOffset
+    current_leader: LeaderIdAndEpoch
+    snapshot_id: SnapshotId
+    aborted_transactions: list[AbortedTransaction] | None
+    preferred_read_replica: int
+    records: bytes | None
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        high_watermark: int = 0,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        diverging_epoch: EpochEndOffset | tuple[()] = (),
+        current_leader: LeaderIdAndEpoch | tuple[()] = (),
+        snapshot_id: SnapshotId | tuple[()] = (),
+        aborted_transactions: list[AbortedTransaction] | tuple[()] | None = (),
+        preferred_read_replica: int = -1,
+        records: bytes | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.diverging_epoch = EpochEndOffset() if isinstance(diverging_epoch, tuple) else diverging_epoch
+        self.current_leader = LeaderIdAndEpoch() if isinstance(current_leader, tuple) else current_leader
+        self.snapshot_id = SnapshotId() if isinstance(snapshot_id, tuple) else snapshot_id
+        self.aborted_transactions = [] if isinstance(aborted_transactions, tuple) else aborted_transactions
+        self.preferred_read_replica = preferred_read_replica
+        self.records = records
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -495,13 +602,20 @@ class PartitionData:
         return it
 
 
-@dataclass(slots=True)
-class FetchableTopicResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FetchableTopicResponse(Value):
     """FetchableTopicResponse of FetchResponse."""
 
-    topic: str = ""
-    topic_id: bytes = ZERO_UUID
-    partitions: list[PartitionData] = field(default_factory=lambda: [])
+    topic: str
+    topic_id: bytes
+    partitions: list[PartitionData]
+
+    def __init__(
+        self, topic: str = "", topic_id: bytes = ZERO_UUID, partitions: list[PartitionData] | tuple[()] = ()
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -529,14 +643,20 @@ class FetchableTopicResponse:
         return it
 
 
-@dataclass(slots=True)
-class NodeEndpoint:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class NodeEndpoint(Value):
     """NodeEndpoint of FetchResponse."""
 
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+    def __init__(self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12
@@ -576,8 +696,8 @@ class NodeEndpoint:
         return it
 
 
-@dataclass(slots=True)
-class FetchResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FetchResponse(Value):
     """FetchResponse, versions 4 to 18."""
 
     API_KEY: ClassVar[int] = 1
@@ -585,11 +705,25 @@ class FetchResponse:
     MAX_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    session_id: int = 0
-    responses: list[FetchableTopicResponse] = field(default_factory=lambda: [])
-    node_endpoints: list[NodeEndpoint] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    session_id: int
+    responses: list[FetchableTopicResponse]
+    node_endpoints: list[NodeEndpoint]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        session_id: int = 0,
+        responses: list[FetchableTopicResponse] | tuple[()] = (),
+        node_endpoints: list[NodeEndpoint] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.session_id = session_id
+        self.responses = [] if isinstance(responses, tuple) else responses
+        self.node_endpoints = [] if isinstance(node_endpoints, tuple) else node_endpoints
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 12

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class FindCoordinatorRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FindCoordinatorRequest(Value):
     """FindCoordinatorRequest, versions 0 to 6."""
 
     API_KEY: ClassVar[int] = 10
@@ -18,9 +19,14 @@ class FindCoordinatorRequest:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    key: str = ""
-    key_type: int = 0
-    coordinator_keys: list[str] = field(default_factory=lambda: [])
+    key: str
+    key_type: int
+    coordinator_keys: list[str]
+
+    def __init__(self, key: str = "", key_type: int = 0, coordinator_keys: list[str] | tuple[()] = ()) -> None:
+        self.key = key
+        self.key_type = key_type
+        self.coordinator_keys = [] if isinstance(coordinator_keys, tuple) else coordinator_keys
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -70,16 +76,32 @@ class FindCoordinatorRequest:
         return message
 
 
-@dataclass(slots=True)
-class Coordinator:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class Coordinator(Value):
     """Coordinator of FindCoordinatorResponse."""
 
-    key: str = ""
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
+    key: str
+    node_id: int
+    host: str
+    port: int
+    error_code: int
+    error_message: str | None
+
+    def __init__(
+        self,
+        key: str = "",
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+    ) -> None:
+        self.key = key
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.error_code = error_code
+        self.error_message = error_message
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -129,8 +151,8 @@ class Coordinator:
         return it
 
 
-@dataclass(slots=True)
-class FindCoordinatorResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class FindCoordinatorResponse(Value):
     """FindCoordinatorResponse, versions 0 to 6."""
 
     API_KEY: ClassVar[int] = 10
@@ -138,13 +160,31 @@ class FindCoordinatorResponse:
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    error_message: str | None = ""
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    coordinators: list[Coordinator] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    node_id: int
+    host: str
+    port: int
+    coordinators: list[Coordinator]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        error_message: str | None = "",
+        node_id: int = 0,
+        host: str = "",
+        port: int = 0,
+        coordinators: list[Coordinator] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.error_message = error_message
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.coordinators = [] if isinstance(coordinators, tuple) else coordinators
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class GetTelemetrySubscriptionsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class GetTelemetrySubscriptionsRequest(Value):
     """GetTelemetrySubscriptionsRequest, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 71
@@ -18,7 +19,10 @@ class GetTelemetrySubscriptionsRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    client_instance_id: bytes = ZERO_UUID
+    client_instance_id: bytes
+
+    def __init__(self, client_instance_id: bytes = ZERO_UUID) -> None:
+        self.client_instance_id = client_instance_id
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -50,8 +54,8 @@ class GetTelemetrySubscriptionsRequest:
         return message
 
 
-@dataclass(slots=True)
-class GetTelemetrySubscriptionsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class GetTelemetrySubscriptionsResponse(Value):
     """GetTelemetrySubscriptionsResponse, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 71
@@ -59,15 +63,39 @@ class GetTelemetrySubscriptionsResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    client_instance_id: bytes = ZERO_UUID
-    subscription_id: int = 0
-    accepted_compression_types: list[int] = field(default_factory=lambda: [])
-    push_interval_ms: int = 0
-    telemetry_max_bytes: int = 0
-    delta_temporality: bool = False
-    requested_metrics: list[str] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    client_instance_id: bytes
+    subscription_id: int
+    accepted_compression_types: list[int]
+    push_interval_ms: int
+    telemetry_max_bytes: int
+    delta_temporality: bool
+    requested_metrics: list[str]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        client_instance_id: bytes = ZERO_UUID,
+        subscription_id: int = 0,
+        accepted_compression_types: list[int] | tuple[()] = (),
+        push_interval_ms: int = 0,
+        telemetry_max_bytes: int = 0,
+        delta_temporality: bool = False,
+        requested_metrics: list[str] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.accepted_compression_types = (
+            [] if isinstance(accepted_compression_types, tuple) else accepted_compression_types
+        )
+        self.push_interval_ms = push_interval_ms
+        self.telemetry_max_bytes = telemetry_max_bytes
+        self.delta_temporality = delta_temporality
+        self.requested_metrics = [] if isinstance(requested_metrics, tuple) else requested_metrics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class HeartbeatRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class HeartbeatRequest(Value):
     """HeartbeatRequest, versions 0 to 4."""
 
     API_KEY: ClassVar[int] = 12
@@ -18,10 +19,18 @@ class HeartbeatRequest:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    group_id: str = ""
-    generation_id: int = 0
-    member_id: str = ""
-    group_instance_id: str | None = None
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+    def __init__(
+        self, group_id: str = "", generation_id: int = 0, member_id: str = "", group_instance_id: str | None = None
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -63,8 +72,8 @@ class HeartbeatRequest:
         return message
 
 
-@dataclass(slots=True)
-class HeartbeatResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class HeartbeatResponse(Value):
     """HeartbeatResponse, versions 0 to 4."""
 
     API_KEY: ClassVar[int] = 12
@@ -72,8 +81,12 @@ class HeartbeatResponse:
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
+    throttle_time_ms: int
+    error_code: int
+
+    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class AlterableConfig:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterableConfig(Value):
     """AlterableConfig of IncrementalAlterConfigsRequest."""
 
-    name: str = ""
-    config_operation: int = 0
-    value: str | None = ""
+    name: str
+    config_operation: int
+    value: str | None
+
+    def __init__(self, name: str = "", config_operation: int = 0, value: str | None = "") -> None:
+        self.name = name
+        self.config_operation = config_operation
+        self.value = value
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -37,13 +43,20 @@ class AlterableConfig:
         return it
 
 
-@dataclass(slots=True)
-class AlterConfigsResource:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterConfigsResource(Value):
     """AlterConfigsResource of IncrementalAlterConfigsRequest."""
 
-    resource_type: int = 0
-    resource_name: str = ""
-    configs: list[AlterableConfig] = field(default_factory=lambda: [])
+    resource_type: int
+    resource_name: str
+    configs: list[AlterableConfig]
+
+    def __init__(
+        self, resource_type: int = 0, resource_name: str = "", configs: list[AlterableConfig] | tuple[()] = ()
+    ) -> None:
+        self.resource_type = resource_type
+        self.resource_name = resource_name
+        self.configs = [] if isinstance(configs, tuple) else configs
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -67,8 +80,8 @@ class AlterConfigsResource:
         return it
 
 
-@dataclass(slots=True)
-class IncrementalAlterConfigsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class IncrementalAlterConfigsRequest(Value):
     """IncrementalAlterConfigsRequest, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 44
@@ -76,8 +89,12 @@ class IncrementalAlterConfigsRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    resources: list[AlterConfigsResource] = field(default_factory=lambda: [])
-    validate_only: bool = False
+    resources: list[AlterConfigsResource]
+    validate_only: bool
+
+    def __init__(self, resources: list[AlterConfigsResource] | tuple[()] = (), validate_only: bool = False) -> None:
+        self.resources = [] if isinstance(resources, tuple) else resources
+        self.validate_only = validate_only
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -113,14 +130,22 @@ class IncrementalAlterConfigsRequest:
         return message
 
 
-@dataclass(slots=True)
-class AlterConfigsResourceResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class AlterConfigsResourceResponse(Value):
     """AlterConfigsResourceResponse of IncrementalAlterConfigsResponse."""
 
-    error_code: int = 0
-    error_message: str | None = ""
-    resource_type: int = 0
-    resource_name: str = ""
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+    def __init__(
+        self, error_code: int = 0, error_message: str | None = "", resource_type: int = 0, resource_name: str = ""
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.resource_type = resource_type
+        self.resource_name = resource_name
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1
@@ -144,8 +169,8 @@ class AlterConfigsResourceResponse:
         return it
 
 
-@dataclass(slots=True)
-class IncrementalAlterConfigsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class IncrementalAlterConfigsResponse(Value):
     """IncrementalAlterConfigsResponse, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 44
@@ -153,8 +178,14 @@ class IncrementalAlterConfigsResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    throttle_time_ms: int = 0
-    responses: list[AlterConfigsResourceResponse] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    responses: list[AlterConfigsResourceResponse]
+
+    def __init__(
+        self, throttle_time_ms: int = 0, responses: list[AlterConfigsResourceResponse] | tuple[()] = ()
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.responses = [] if isinstance(responses, tuple) else responses
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 1

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class JoinGroupRequestProtocol:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class JoinGroupRequestProtocol(Value):
     """JoinGroupRequestProtocol of JoinGroupRequest."""
 
-    name: str = ""
-    metadata: bytes = b""
+    name: str
+    metadata: bytes
+
+    def __init__(self, name: str = "", metadata: bytes = b"") -> None:
+        self.name = name
+        self.metadata = metadata
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -34,8 +39,8 @@ class JoinGroupRequestProtocol:
         return it
 
 
-@dataclass(slots=True)
-class JoinGroupRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class JoinGroupRequest(Value):
     """JoinGroupRequest, versions 0 to 9."""
 
     API_KEY: ClassVar[int] = 11
@@ -43,14 +48,34 @@ class JoinGroupRequest:
     MAX_VERSION: ClassVar[int] = 9
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    group_id: str = ""
-    session_timeout_ms: int = 0
-    rebalance_timeout_ms: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-    protocol_type: str = ""
-    protocols: list[JoinGroupRequestProtocol] = field(default_factory=lambda: [])
-    reason: str | None = None
+    group_id: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    member_id: str
+    group_instance_id: str | None
+    protocol_type: str
+    protocols: list[JoinGroupRequestProtocol]
+    reason: str | None
+
+    def __init__(
+        self,
+        group_id: str = "",
+        session_timeout_ms: int = 0,
+        rebalance_timeout_ms: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        protocol_type: str = "",
+        protocols: list[JoinGroupRequestProtocol] | tuple[()] = (),
+        reason: str | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.protocol_type = protocol_type
+        self.protocols = [] if isinstance(protocols, tuple) else protocols
+        self.reason = reason
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -106,13 +131,18 @@ class JoinGroupRequest:
         return message
 
 
-@dataclass(slots=True)
-class JoinGroupResponseMember:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class JoinGroupResponseMember(Value):
     """JoinGroupResponseMember of JoinGroupResponse."""
 
-    member_id: str = ""
-    group_instance_id: str | None = None
-    metadata: bytes = b""
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+    def __init__(self, member_id: str = "", group_instance_id: str | None = None, metadata: bytes = b"") -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.metadata = metadata
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -136,8 +166,8 @@ class JoinGroupResponseMember:
         return it
 
 
-@dataclass(slots=True)
-class JoinGroupResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class JoinGroupResponse(Value):
     """JoinGroupResponse, versions 0 to 9."""
 
     API_KEY: ClassVar[int] = 11
@@ -145,15 +175,37 @@ class JoinGroupResponse:
     MAX_VERSION: ClassVar[int] = 9
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    generation_id: int = -1
-    protocol_type: str | None = None
-    protocol_name: str | None = ""
-    leader: str = ""
-    skip_assignment: bool = False
-    member_id: str = ""
-    members: list[JoinGroupResponseMember] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    leader: str
+    skip_assignment: bool
+    member_id: str
+    members: list[JoinGroupResponseMember]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        generation_id: int = -1,
+        protocol_type: str | None = None,
+        protocol_name: str | None = "",
+        leader: str = "",
+        skip_assignment: bool = False,
+        member_id: str = "",
+        members: list[JoinGroupResponseMember] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.generation_id = generation_id
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.leader = leader
+        self.skip_assignment = skip_assignment
+        self.member_id = member_id
+        self.members = [] if isinstance(members, tuple) else members
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6

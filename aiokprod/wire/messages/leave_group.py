@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class MemberIdentity:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MemberIdentity(Value):
     """MemberIdentity of LeaveGroupRequest."""
 
-    member_id: str = ""
-    group_instance_id: str | None = None
-    reason: str | None = None
+    member_id: str
+    group_instance_id: str | None
+    reason: str | None
+
+    def __init__(self, member_id: str = "", group_instance_id: str | None = None, reason: str | None = None) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.reason = reason
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -47,8 +53,8 @@ class MemberIdentity:
         return it
 
 
-@dataclass(slots=True)
-class LeaveGroupRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class LeaveGroupRequest(Value):
     """LeaveGroupRequest, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 13
@@ -56,9 +62,14 @@ class LeaveGroupRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    group_id: str = ""
-    member_id: str = ""
-    members: list[MemberIdentity] = field(default_factory=lambda: [])
+    group_id: str
+    member_id: str
+    members: list[MemberIdentity]
+
+    def __init__(self, group_id: str = "", member_id: str = "", members: list[MemberIdentity] | tuple[()] = ()) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.members = [] if isinstance(members, tuple) else members
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -104,13 +115,18 @@ class LeaveGroupRequest:
         return message
 
 
-@dataclass(slots=True)
-class MemberResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MemberResponse(Value):
     """MemberResponse of LeaveGroupResponse."""
 
-    member_id: str = ""
-    group_instance_id: str | None = ""
-    error_code: int = 0
+    member_id: str
+    group_instance_id: str | None
+    error_code: int
+
+    def __init__(self, member_id: str = "", group_instance_id: str | None = "", error_code: int = 0) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -144,8 +160,8 @@ class MemberResponse:
         return it
 
 
-@dataclass(slots=True)
-class LeaveGroupResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class LeaveGroupResponse(Value):
     """LeaveGroupResponse, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 13
@@ -153,9 +169,16 @@ class LeaveGroupResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    members: list[MemberResponse] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    members: list[MemberResponse]
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, members: list[MemberResponse] | tuple[()] = ()
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.members = [] if isinstance(members, tuple) else members
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class ListGroupsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListGroupsRequest(Value):
     """ListGroupsRequest, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 16
@@ -18,8 +19,12 @@ class ListGroupsRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    states_filter: list[str] = field(default_factory=lambda: [])
-    types_filter: list[str] = field(default_factory=lambda: [])
+    states_filter: list[str]
+    types_filter: list[str]
+
+    def __init__(self, states_filter: list[str] | tuple[()] = (), types_filter: list[str] | tuple[()] = ()) -> None:
+        self.states_filter = [] if isinstance(states_filter, tuple) else states_filter
+        self.types_filter = [] if isinstance(types_filter, tuple) else types_filter
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -65,14 +70,22 @@ class ListGroupsRequest:
         return message
 
 
-@dataclass(slots=True)
-class ListedGroup:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListedGroup(Value):
     """ListedGroup of ListGroupsResponse."""
 
-    group_id: str = ""
-    protocol_type: str = ""
-    group_state: str = ""
-    group_type: str = ""
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str
+
+    def __init__(
+        self, group_id: str = "", protocol_type: str = "", group_state: str = "", group_type: str = ""
+    ) -> None:
+        self.group_id = group_id
+        self.protocol_type = protocol_type
+        self.group_state = group_state
+        self.group_type = group_type
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -100,8 +113,8 @@ class ListedGroup:
         return it
 
 
-@dataclass(slots=True)
-class ListGroupsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListGroupsResponse(Value):
     """ListGroupsResponse, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 16
@@ -109,9 +122,16 @@ class ListGroupsResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    groups: list[ListedGroup] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    groups: list[ListedGroup]
+
+    def __init__(
+        self, throttle_time_ms: int = 0, error_code: int = 0, groups: list[ListedGroup] | tuple[()] = ()
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.groups = [] if isinstance(groups, tuple) else groups
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class ListOffsetsPartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListOffsetsPartition(Value):
     """ListOffsetsPartition of ListOffsetsRequest."""
 
-    partition_index: int = 0
-    current_leader_epoch: int = -1
-    timestamp: int = 0
+    partition_index: int
+    current_leader_epoch: int
+    timestamp: int
+
+    def __init__(self, partition_index: int = 0, current_leader_epoch: int = -1, timestamp: int = 0) -> None:
+        self.partition_index = partition_index
+        self.current_leader_epoch = current_leader_epoch
+        self.timestamp = timestamp
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -39,12 +45,16 @@ class ListOffsetsPartition:
         return it
 
 
-@dataclass(slots=True)
-class ListOffsetsTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListOffsetsTopic(Value):
     """ListOffsetsTopic of ListOffsetsRequest."""
 
-    name: str = ""
-    partitions: list[ListOffsetsPartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[ListOffsetsPartition]
+
+    def __init__(self, name: str = "", partitions: list[ListOffsetsPartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -66,8 +76,8 @@ class ListOffsetsTopic:
         return it
 
 
-@dataclass(slots=True)
-class ListOffsetsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListOffsetsRequest(Value):
     """ListOffsetsRequest, versions 1 to 11."""
 
     API_KEY: ClassVar[int] = 2
@@ -75,10 +85,22 @@ class ListOffsetsRequest:
     MAX_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    replica_id: int = 0
-    isolation_level: int = 0
-    topics: list[ListOffsetsTopic] = field(default_factory=lambda: [])
-    timeout_ms: int = 0
+    replica_id: int
+    isolation_level: int
+    topics: list[ListOffsetsTopic]
+    timeout_ms: int
+
+    def __init__(
+        self,
+        replica_id: int = 0,
+        isolation_level: int = 0,
+        topics: list[ListOffsetsTopic] | tuple[()] = (),
+        timeout_ms: int = 0,
+    ) -> None:
+        self.replica_id = replica_id
+        self.isolation_level = isolation_level
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.timeout_ms = timeout_ms
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -124,15 +146,29 @@ class ListOffsetsRequest:
         return message
 
 
-@dataclass(slots=True)
-class ListOffsetsPartitionResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListOffsetsPartitionResponse(Value):
     """ListOffsetsPartitionResponse of ListOffsetsResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
-    timestamp: int = -1
-    offset: int = -1
-    leader_epoch: int = -1
+    partition_index: int
+    error_code: int
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        error_code: int = 0,
+        timestamp: int = -1,
+        offset: int = -1,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.timestamp = timestamp
+        self.offset = offset
+        self.leader_epoch = leader_epoch
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -162,12 +198,16 @@ class ListOffsetsPartitionResponse:
         return it
 
 
-@dataclass(slots=True)
-class ListOffsetsTopicResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListOffsetsTopicResponse(Value):
     """ListOffsetsTopicResponse of ListOffsetsResponse."""
 
-    name: str = ""
-    partitions: list[ListOffsetsPartitionResponse] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[ListOffsetsPartitionResponse]
+
+    def __init__(self, name: str = "", partitions: list[ListOffsetsPartitionResponse] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -189,8 +229,8 @@ class ListOffsetsTopicResponse:
         return it
 
 
-@dataclass(slots=True)
-class ListOffsetsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListOffsetsResponse(Value):
     """ListOffsetsResponse, versions 1 to 11."""
 
     API_KEY: ClassVar[int] = 2
@@ -198,8 +238,12 @@ class ListOffsetsResponse:
     MAX_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    throttle_time_ms: int = 0
-    topics: list[ListOffsetsTopicResponse] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    topics: list[ListOffsetsTopicResponse]
+
+    def __init__(self, throttle_time_ms: int = 0, topics: list[ListOffsetsTopicResponse] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6

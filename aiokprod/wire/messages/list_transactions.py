@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class ListTransactionsRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListTransactionsRequest(Value):
     """ListTransactionsRequest, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 66
@@ -18,10 +19,22 @@ class ListTransactionsRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    state_filters: list[str] = field(default_factory=lambda: [])
-    producer_id_filters: list[int] = field(default_factory=lambda: [])
-    duration_filter: int = -1
-    transactional_id_pattern: str | None = None
+    state_filters: list[str]
+    producer_id_filters: list[int]
+    duration_filter: int
+    transactional_id_pattern: str | None
+
+    def __init__(
+        self,
+        state_filters: list[str] | tuple[()] = (),
+        producer_id_filters: list[int] | tuple[()] = (),
+        duration_filter: int = -1,
+        transactional_id_pattern: str | None = None,
+    ) -> None:
+        self.state_filters = [] if isinstance(state_filters, tuple) else state_filters
+        self.producer_id_filters = [] if isinstance(producer_id_filters, tuple) else producer_id_filters
+        self.duration_filter = duration_filter
+        self.transactional_id_pattern = transactional_id_pattern
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -71,13 +84,18 @@ class ListTransactionsRequest:
         return message
 
 
-@dataclass(slots=True)
-class TransactionState:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TransactionState(Value):
     """TransactionState of ListTransactionsResponse."""
 
-    transactional_id: str = ""
-    producer_id: int = 0
-    transaction_state: str = ""
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
+
+    def __init__(self, transactional_id: str = "", producer_id: int = 0, transaction_state: str = "") -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.transaction_state = transaction_state
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -99,8 +117,8 @@ class TransactionState:
         return it
 
 
-@dataclass(slots=True)
-class ListTransactionsResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ListTransactionsResponse(Value):
     """ListTransactionsResponse, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 66
@@ -108,10 +126,22 @@ class ListTransactionsResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    unknown_state_filters: list[str] = field(default_factory=lambda: [])
-    transaction_states: list[TransactionState] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    error_code: int
+    unknown_state_filters: list[str]
+    transaction_states: list[TransactionState]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        unknown_state_filters: list[str] | tuple[()] = (),
+        transaction_states: list[TransactionState] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.unknown_state_filters = [] if isinstance(unknown_state_filters, tuple) else unknown_state_filters
+        self.transaction_states = [] if isinstance(transaction_states, tuple) else transaction_states
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

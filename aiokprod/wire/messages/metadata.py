@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class MetadataRequestTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MetadataRequestTopic(Value):
     """MetadataRequestTopic of MetadataRequest."""
 
-    topic_id: bytes = ZERO_UUID
-    name: str | None = ""
+    topic_id: bytes
+    name: str | None
+
+    def __init__(self, topic_id: bytes = ZERO_UUID, name: str | None = "") -> None:
+        self.topic_id = topic_id
+        self.name = name
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -38,8 +43,8 @@ class MetadataRequestTopic:
         return it
 
 
-@dataclass(slots=True)
-class MetadataRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MetadataRequest(Value):
     """MetadataRequest, versions 0 to 13."""
 
     API_KEY: ClassVar[int] = 3
@@ -47,10 +52,22 @@ class MetadataRequest:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    topics: list[MetadataRequestTopic] | None = field(default_factory=lambda: [])
-    allow_auto_topic_creation: bool = True
-    include_cluster_authorized_operations: bool = False
-    include_topic_authorized_operations: bool = False
+    topics: list[MetadataRequestTopic] | None
+    allow_auto_topic_creation: bool
+    include_cluster_authorized_operations: bool
+    include_topic_authorized_operations: bool
+
+    def __init__(
+        self,
+        topics: list[MetadataRequestTopic] | tuple[()] | None = (),
+        allow_auto_topic_creation: bool = True,
+        include_cluster_authorized_operations: bool = False,
+        include_topic_authorized_operations: bool = False,
+    ) -> None:
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.allow_auto_topic_creation = allow_auto_topic_creation
+        self.include_cluster_authorized_operations = include_cluster_authorized_operations
+        self.include_topic_authorized_operations = include_topic_authorized_operations
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -108,14 +125,20 @@ class MetadataRequest:
         return message
 
 
-@dataclass(slots=True)
-class MetadataResponseBroker:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MetadataResponseBroker(Value):
     """MetadataResponseBroker of MetadataResponse."""
 
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+    def __init__(self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -141,17 +164,35 @@ class MetadataResponseBroker:
         return it
 
 
-@dataclass(slots=True)
-class MetadataResponsePartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MetadataResponsePartition(Value):
     """MetadataResponsePartition of MetadataResponse."""
 
-    error_code: int = 0
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = -1
-    replica_nodes: list[int] = field(default_factory=lambda: [])
-    isr_nodes: list[int] = field(default_factory=lambda: [])
-    offline_replicas: list[int] = field(default_factory=lambda: [])
+    error_code: int
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: list[int]
+    isr_nodes: list[int]
+    offline_replicas: list[int]
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        partition_index: int = 0,
+        leader_id: int = 0,
+        leader_epoch: int = -1,
+        replica_nodes: list[int] | tuple[()] = (),
+        isr_nodes: list[int] | tuple[()] = (),
+        offline_replicas: list[int] | tuple[()] = (),
+    ) -> None:
+        self.error_code = error_code
+        self.partition_index = partition_index
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.replica_nodes = [] if isinstance(replica_nodes, tuple) else replica_nodes
+        self.isr_nodes = [] if isinstance(isr_nodes, tuple) else isr_nodes
+        self.offline_replicas = [] if isinstance(offline_replicas, tuple) else offline_replicas
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -191,16 +232,32 @@ class MetadataResponsePartition:
         return it
 
 
-@dataclass(slots=True)
-class MetadataResponseTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MetadataResponseTopic(Value):
     """MetadataResponseTopic of MetadataResponse."""
 
-    error_code: int = 0
-    name: str | None = ""
-    topic_id: bytes = ZERO_UUID
-    is_internal: bool = False
-    partitions: list[MetadataResponsePartition] = field(default_factory=lambda: [])
-    topic_authorized_operations: int = -2147483648
+    error_code: int
+    name: str | None
+    topic_id: bytes
+    is_internal: bool
+    partitions: list[MetadataResponsePartition]
+    topic_authorized_operations: int
+
+    def __init__(
+        self,
+        error_code: int = 0,
+        name: str | None = "",
+        topic_id: bytes = ZERO_UUID,
+        is_internal: bool = False,
+        partitions: list[MetadataResponsePartition] | tuple[()] = (),
+        topic_authorized_operations: int = -2147483648,
+    ) -> None:
+        self.error_code = error_code
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
+        self.topic_authorized_operations = topic_authorized_operations
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -240,8 +297,8 @@ class MetadataResponseTopic:
         return it
 
 
-@dataclass(slots=True)
-class MetadataResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class MetadataResponse(Value):
     """MetadataResponse, versions 0 to 13."""
 
     API_KEY: ClassVar[int] = 3
@@ -249,13 +306,31 @@ class MetadataResponse:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    throttle_time_ms: int = 0
-    brokers: list[MetadataResponseBroker] = field(default_factory=lambda: [])
-    cluster_id: str | None = None
-    controller_id: int = -1
-    topics: list[MetadataResponseTopic] = field(default_factory=lambda: [])
-    cluster_authorized_operations: int = -2147483648
-    error_code: int = 0
+    throttle_time_ms: int
+    brokers: list[MetadataResponseBroker]
+    cluster_id: str | None
+    controller_id: int
+    topics: list[MetadataResponseTopic]
+    cluster_authorized_operations: int
+    error_code: int
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        brokers: list[MetadataResponseBroker] | tuple[()] = (),
+        cluster_id: str | None = None,
+        controller_id: int = -1,
+        topics: list[MetadataResponseTopic] | tuple[()] = (),
+        cluster_authorized_operations: int = -2147483648,
+        error_code: int = 0,
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.brokers = [] if isinstance(brokers, tuple) else brokers
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.cluster_authorized_operations = cluster_authorized_operations
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class OffsetCommitRequestPartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetCommitRequestPartition(Value):
     """OffsetCommitRequestPartition of OffsetCommitRequest."""
 
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    committed_metadata: str | None = ""
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        committed_metadata: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -42,13 +55,23 @@ class OffsetCommitRequestPartition:
         return it
 
 
-@dataclass(slots=True)
-class OffsetCommitRequestTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetCommitRequestTopic(Value):
     """OffsetCommitRequestTopic of OffsetCommitRequest."""
 
-    name: str = ""
-    topic_id: bytes = ZERO_UUID
-    partitions: list[OffsetCommitRequestPartition] = field(default_factory=lambda: [])
+    name: str
+    topic_id: bytes
+    partitions: list[OffsetCommitRequestPartition]
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[OffsetCommitRequestPartition] | tuple[()] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -76,8 +99,8 @@ class OffsetCommitRequestTopic:
         return it
 
 
-@dataclass(slots=True)
-class OffsetCommitRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetCommitRequest(Value):
     """OffsetCommitRequest, versions 2 to 10."""
 
     API_KEY: ClassVar[int] = 8
@@ -85,12 +108,28 @@ class OffsetCommitRequest:
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
 
-    group_id: str = ""
-    generation_id_or_member_epoch: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-    retention_time_ms: int = -1
-    topics: list[OffsetCommitRequestTopic] = field(default_factory=lambda: [])
+    group_id: str
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None
+    retention_time_ms: int
+    topics: list[OffsetCommitRequestTopic]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        generation_id_or_member_epoch: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        retention_time_ms: int = -1,
+        topics: list[OffsetCommitRequestTopic] | tuple[()] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.retention_time_ms = retention_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -140,12 +179,16 @@ class OffsetCommitRequest:
         return message
 
 
-@dataclass(slots=True)
-class OffsetCommitResponsePartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetCommitResponsePartition(Value):
     """OffsetCommitResponsePartition of OffsetCommitResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
+    partition_index: int
+    error_code: int
+
+    def __init__(self, partition_index: int = 0, error_code: int = 0) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -165,13 +208,23 @@ class OffsetCommitResponsePartition:
         return it
 
 
-@dataclass(slots=True)
-class OffsetCommitResponseTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetCommitResponseTopic(Value):
     """OffsetCommitResponseTopic of OffsetCommitResponse."""
 
-    name: str = ""
-    topic_id: bytes = ZERO_UUID
-    partitions: list[OffsetCommitResponsePartition] = field(default_factory=lambda: [])
+    name: str
+    topic_id: bytes
+    partitions: list[OffsetCommitResponsePartition]
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[OffsetCommitResponsePartition] | tuple[()] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8
@@ -199,8 +252,8 @@ class OffsetCommitResponseTopic:
         return it
 
 
-@dataclass(slots=True)
-class OffsetCommitResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetCommitResponse(Value):
     """OffsetCommitResponse, versions 2 to 10."""
 
     API_KEY: ClassVar[int] = 8
@@ -208,8 +261,12 @@ class OffsetCommitResponse:
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
 
-    throttle_time_ms: int = 0
-    topics: list[OffsetCommitResponseTopic] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    topics: list[OffsetCommitResponseTopic]
+
+    def __init__(self, throttle_time_ms: int = 0, topics: list[OffsetCommitResponseTopic] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 8

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class OffsetDeleteRequestPartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetDeleteRequestPartition(Value):
     """OffsetDeleteRequestPartition of OffsetDeleteRequest."""
 
-    partition_index: int = 0
+    partition_index: int
+
+    def __init__(self, partition_index: int = 0) -> None:
+        self.partition_index = partition_index
 
     def write(self, writer: Writer, version: int) -> None:
         writer.int32(self.partition_index)
@@ -25,12 +29,16 @@ class OffsetDeleteRequestPartition:
         return it
 
 
-@dataclass(slots=True)
-class OffsetDeleteRequestTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetDeleteRequestTopic(Value):
     """OffsetDeleteRequestTopic of OffsetDeleteRequest."""
 
-    name: str = ""
-    partitions: list[OffsetDeleteRequestPartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[OffsetDeleteRequestPartition]
+
+    def __init__(self, name: str = "", partitions: list[OffsetDeleteRequestPartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = False
@@ -48,8 +56,8 @@ class OffsetDeleteRequestTopic:
         return it
 
 
-@dataclass(slots=True)
-class OffsetDeleteRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetDeleteRequest(Value):
     """OffsetDeleteRequest, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 47
@@ -57,8 +65,12 @@ class OffsetDeleteRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 32767
 
-    group_id: str = ""
-    topics: list[OffsetDeleteRequestTopic] = field(default_factory=lambda: [])
+    group_id: str
+    topics: list[OffsetDeleteRequestTopic]
+
+    def __init__(self, group_id: str = "", topics: list[OffsetDeleteRequestTopic] | tuple[()] = ()) -> None:
+        self.group_id = group_id
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = False
@@ -90,12 +102,16 @@ class OffsetDeleteRequest:
         return message
 
 
-@dataclass(slots=True)
-class OffsetDeleteResponsePartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetDeleteResponsePartition(Value):
     """OffsetDeleteResponsePartition of OffsetDeleteResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
+    partition_index: int
+    error_code: int
+
+    def __init__(self, partition_index: int = 0, error_code: int = 0) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         writer.int32(self.partition_index)
@@ -109,12 +125,16 @@ class OffsetDeleteResponsePartition:
         return it
 
 
-@dataclass(slots=True)
-class OffsetDeleteResponseTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetDeleteResponseTopic(Value):
     """OffsetDeleteResponseTopic of OffsetDeleteResponse."""
 
-    name: str = ""
-    partitions: list[OffsetDeleteResponsePartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[OffsetDeleteResponsePartition]
+
+    def __init__(self, name: str = "", partitions: list[OffsetDeleteResponsePartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = False
@@ -132,8 +152,8 @@ class OffsetDeleteResponseTopic:
         return it
 
 
-@dataclass(slots=True)
-class OffsetDeleteResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetDeleteResponse(Value):
     """OffsetDeleteResponse, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 47
@@ -141,9 +161,16 @@ class OffsetDeleteResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 32767
 
-    error_code: int = 0
-    throttle_time_ms: int = 0
-    topics: list[OffsetDeleteResponseTopic] = field(default_factory=lambda: [])
+    error_code: int
+    throttle_time_ms: int
+    topics: list[OffsetDeleteResponseTopic]
+
+    def __init__(
+        self, error_code: int = 0, throttle_time_ms: int = 0, topics: list[OffsetDeleteResponseTopic] | tuple[()] = ()
+    ) -> None:
+        self.error_code = error_code
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = False

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class OffsetFetchRequestTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchRequestTopic(Value):
     """OffsetFetchRequestTopic of OffsetFetchRequest."""
 
-    name: str = ""
-    partition_indexes: list[int] = field(default_factory=lambda: [])
+    name: str
+    partition_indexes: list[int]
+
+    def __init__(self, name: str = "", partition_indexes: list[int] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partition_indexes = [] if isinstance(partition_indexes, tuple) else partition_indexes
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -44,13 +49,20 @@ class OffsetFetchRequestTopic:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchRequestTopics:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchRequestTopics(Value):
     """OffsetFetchRequestTopics of OffsetFetchRequest."""
 
-    name: str = ""
-    topic_id: bytes = ZERO_UUID
-    partition_indexes: list[int] = field(default_factory=lambda: [])
+    name: str
+    topic_id: bytes
+    partition_indexes: list[int]
+
+    def __init__(
+        self, name: str = "", topic_id: bytes = ZERO_UUID, partition_indexes: list[int] | tuple[()] = ()
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_indexes = [] if isinstance(partition_indexes, tuple) else partition_indexes
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -82,14 +94,26 @@ class OffsetFetchRequestTopics:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchRequestGroup:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchRequestGroup(Value):
     """OffsetFetchRequestGroup of OffsetFetchRequest."""
 
-    group_id: str = ""
-    member_id: str | None = None
-    member_epoch: int = -1
-    topics: list[OffsetFetchRequestTopics] | None = field(default_factory=lambda: [])
+    group_id: str
+    member_id: str | None
+    member_epoch: int
+    topics: list[OffsetFetchRequestTopics] | None
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str | None = None,
+        member_epoch: int = -1,
+        topics: list[OffsetFetchRequestTopics] | tuple[()] | None = (),
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.member_epoch = member_epoch
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -131,8 +155,8 @@ class OffsetFetchRequestGroup:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchRequest(Value):
     """OffsetFetchRequest, versions 1 to 10."""
 
     API_KEY: ClassVar[int] = 9
@@ -140,10 +164,22 @@ class OffsetFetchRequest:
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    group_id: str = ""
-    topics: list[OffsetFetchRequestTopic] | None = field(default_factory=lambda: [])
-    groups: list[OffsetFetchRequestGroup] = field(default_factory=lambda: [])
-    require_stable: bool = False
+    group_id: str
+    topics: list[OffsetFetchRequestTopic] | None
+    groups: list[OffsetFetchRequestGroup]
+    require_stable: bool
+
+    def __init__(
+        self,
+        group_id: str = "",
+        topics: list[OffsetFetchRequestTopic] | tuple[()] | None = (),
+        groups: list[OffsetFetchRequestGroup] | tuple[()] = (),
+        require_stable: bool = False,
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.groups = [] if isinstance(groups, tuple) else groups
+        self.require_stable = require_stable
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -207,15 +243,29 @@ class OffsetFetchRequest:
         return message
 
 
-@dataclass(slots=True)
-class OffsetFetchResponsePartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchResponsePartition(Value):
     """OffsetFetchResponsePartition of OffsetFetchResponse."""
 
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    metadata: str | None = ""
-    error_code: int = 0
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    metadata: str | None
+    error_code: int
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        metadata: str | None = "",
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.metadata = metadata
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -259,12 +309,16 @@ class OffsetFetchResponsePartition:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchResponseTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchResponseTopic(Value):
     """OffsetFetchResponseTopic of OffsetFetchResponse."""
 
-    name: str = ""
-    partitions: list[OffsetFetchResponsePartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[OffsetFetchResponsePartition]
+
+    def __init__(self, name: str = "", partitions: list[OffsetFetchResponsePartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -294,15 +348,29 @@ class OffsetFetchResponseTopic:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchResponsePartitions:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchResponsePartitions(Value):
     """OffsetFetchResponsePartitions of OffsetFetchResponse."""
 
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    metadata: str | None = ""
-    error_code: int = 0
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    metadata: str | None
+    error_code: int
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        metadata: str | None = "",
+        error_code: int = 0,
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.metadata = metadata
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -346,13 +414,23 @@ class OffsetFetchResponsePartitions:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchResponseTopics:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchResponseTopics(Value):
     """OffsetFetchResponseTopics of OffsetFetchResponse."""
 
-    name: str = ""
-    topic_id: bytes = ZERO_UUID
-    partitions: list[OffsetFetchResponsePartitions] = field(default_factory=lambda: [])
+    name: str
+    topic_id: bytes
+    partitions: list[OffsetFetchResponsePartitions]
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: bytes = ZERO_UUID,
+        partitions: list[OffsetFetchResponsePartitions] | tuple[()] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -384,13 +462,20 @@ class OffsetFetchResponseTopics:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchResponseGroup:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchResponseGroup(Value):
     """OffsetFetchResponseGroup of OffsetFetchResponse."""
 
-    group_id: str = ""
-    topics: list[OffsetFetchResponseTopics] = field(default_factory=lambda: [])
-    error_code: int = 0
+    group_id: str
+    topics: list[OffsetFetchResponseTopics]
+    error_code: int
+
+    def __init__(
+        self, group_id: str = "", topics: list[OffsetFetchResponseTopics] | tuple[()] = (), error_code: int = 0
+    ) -> None:
+        self.group_id = group_id
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6
@@ -426,8 +511,8 @@ class OffsetFetchResponseGroup:
         return it
 
 
-@dataclass(slots=True)
-class OffsetFetchResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class OffsetFetchResponse(Value):
     """OffsetFetchResponse, versions 1 to 10."""
 
     API_KEY: ClassVar[int] = 9
@@ -435,10 +520,22 @@ class OffsetFetchResponse:
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 6
 
-    throttle_time_ms: int = 0
-    topics: list[OffsetFetchResponseTopic] = field(default_factory=lambda: [])
-    error_code: int = 0
-    groups: list[OffsetFetchResponseGroup] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    topics: list[OffsetFetchResponseTopic]
+    error_code: int
+    groups: list[OffsetFetchResponseGroup]
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        topics: list[OffsetFetchResponseTopic] | tuple[()] = (),
+        error_code: int = 0,
+        groups: list[OffsetFetchResponseGroup] | tuple[()] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.error_code = error_code
+        self.groups = [] if isinstance(groups, tuple) else groups
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 6

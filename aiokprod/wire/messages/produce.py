@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class PartitionProduceData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class PartitionProduceData(Value):
     """PartitionProduceData of ProduceRequest."""
 
-    index: int = 0
-    records: bytes | None = None
+    index: int
+    records: bytes | None
+
+    def __init__(self, index: int = 0, records: bytes | None = None) -> None:
+        self.index = index
+        self.records = records
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -34,13 +39,20 @@ class PartitionProduceData:
         return it
 
 
-@dataclass(slots=True)
-class TopicProduceData:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicProduceData(Value):
     """TopicProduceData of ProduceRequest."""
 
-    name: str = ""
-    topic_id: bytes = ZERO_UUID
-    partition_data: list[PartitionProduceData] = field(default_factory=lambda: [])
+    name: str
+    topic_id: bytes
+    partition_data: list[PartitionProduceData]
+
+    def __init__(
+        self, name: str = "", topic_id: bytes = ZERO_UUID, partition_data: list[PartitionProduceData] | tuple[()] = ()
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_data = [] if isinstance(partition_data, tuple) else partition_data
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -68,8 +80,8 @@ class TopicProduceData:
         return it
 
 
-@dataclass(slots=True)
-class ProduceRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ProduceRequest(Value):
     """ProduceRequest, versions 3 to 13."""
 
     API_KEY: ClassVar[int] = 0
@@ -77,10 +89,22 @@ class ProduceRequest:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    transactional_id: str | None = None
-    acks: int = 0
-    timeout_ms: int = 0
-    topic_data: list[TopicProduceData] = field(default_factory=lambda: [])
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topic_data: list[TopicProduceData]
+
+    def __init__(
+        self,
+        transactional_id: str | None = None,
+        acks: int = 0,
+        timeout_ms: int = 0,
+        topic_data: list[TopicProduceData] | tuple[()] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topic_data = [] if isinstance(topic_data, tuple) else topic_data
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -120,12 +144,16 @@ class ProduceRequest:
         return message
 
 
-@dataclass(slots=True)
-class BatchIndexAndErrorMessage:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class BatchIndexAndErrorMessage(Value):
     """BatchIndexAndErrorMessage of ProduceResponse."""
 
-    batch_index: int = 0
-    batch_index_error_message: str | None = None
+    batch_index: int
+    batch_index_error_message: str | None
+
+    def __init__(self, batch_index: int = 0, batch_index_error_message: str | None = None) -> None:
+        self.batch_index = batch_index
+        self.batch_index_error_message = batch_index_error_message
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -153,12 +181,16 @@ class BatchIndexAndErrorMessage:
         return it
 
 
-@dataclass(slots=True)
-class LeaderIdAndEpoch:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class LeaderIdAndEpoch(Value):
     """LeaderIdAndEpoch of ProduceResponse."""
 
-    leader_id: int = -1
-    leader_epoch: int = -1
+    leader_id: int
+    leader_epoch: int
+
+    def __init__(self, leader_id: int = -1, leader_epoch: int = -1) -> None:
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -186,18 +218,38 @@ class LeaderIdAndEpoch:
         return it
 
 
-@dataclass(slots=True)
-class PartitionProduceResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class PartitionProduceResponse(Value):
     """PartitionProduceResponse of ProduceResponse."""
 
-    index: int = 0
-    error_code: int = 0
-    base_offset: int = 0
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=lambda: [])
-    error_message: str | None = None
-    current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)
+    index: int
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    record_errors: list[BatchIndexAndErrorMessage]
+    error_message: str | None
+    current_leader: LeaderIdAndEpoch
+
+    def __init__(
+        self,
+        index: int = 0,
+        error_code: int = 0,
+        base_offset: int = 0,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+        record_errors: list[BatchIndexAndErrorMessage] | tuple[()] = (),
+        error_message: str | None = None,
+        current_leader: LeaderIdAndEpoch | tuple[()] = (),
+    ) -> None:
+        self.index = index
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.record_errors = [] if isinstance(record_errors, tuple) else record_errors
+        self.error_message = error_message
+        self.current_leader = LeaderIdAndEpoch() if isinstance(current_leader, tuple) else current_leader
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -247,13 +299,23 @@ class PartitionProduceResponse:
         return it
 
 
-@dataclass(slots=True)
-class TopicProduceResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TopicProduceResponse(Value):
     """TopicProduceResponse of ProduceResponse."""
 
-    name: str = ""
-    topic_id: bytes = ZERO_UUID
-    partition_responses: list[PartitionProduceResponse] = field(default_factory=lambda: [])
+    name: str
+    topic_id: bytes
+    partition_responses: list[PartitionProduceResponse]
+
+    def __init__(
+        self,
+        name: str = "",
+        topic_id: bytes = ZERO_UUID,
+        partition_responses: list[PartitionProduceResponse] | tuple[()] = (),
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_responses = [] if isinstance(partition_responses, tuple) else partition_responses
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -281,14 +343,20 @@ class TopicProduceResponse:
         return it
 
 
-@dataclass(slots=True)
-class NodeEndpoint:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class NodeEndpoint(Value):
     """NodeEndpoint of ProduceResponse."""
 
-    node_id: int = 0
-    host: str = ""
-    port: int = 0
-    rack: str | None = None
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+    def __init__(self, node_id: int = 0, host: str = "", port: int = 0, rack: str | None = None) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9
@@ -328,8 +396,8 @@ class NodeEndpoint:
         return it
 
 
-@dataclass(slots=True)
-class ProduceResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class ProduceResponse(Value):
     """ProduceResponse, versions 3 to 13."""
 
     API_KEY: ClassVar[int] = 0
@@ -337,9 +405,19 @@ class ProduceResponse:
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
 
-    responses: list[TopicProduceResponse] = field(default_factory=lambda: [])
-    throttle_time_ms: int = 0
-    node_endpoints: list[NodeEndpoint] = field(default_factory=lambda: [])
+    responses: list[TopicProduceResponse]
+    throttle_time_ms: int
+    node_endpoints: list[NodeEndpoint]
+
+    def __init__(
+        self,
+        responses: list[TopicProduceResponse] | tuple[()] = (),
+        throttle_time_ms: int = 0,
+        node_endpoints: list[NodeEndpoint] | tuple[()] = (),
+    ) -> None:
+        self.responses = [] if isinstance(responses, tuple) else responses
+        self.throttle_time_ms = throttle_time_ms
+        self.node_endpoints = [] if isinstance(node_endpoints, tuple) else node_endpoints
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 9

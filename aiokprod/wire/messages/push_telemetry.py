@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import ZERO_UUID, Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class PushTelemetryRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class PushTelemetryRequest(Value):
     """PushTelemetryRequest, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 72
@@ -18,11 +19,25 @@ class PushTelemetryRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    client_instance_id: bytes = ZERO_UUID
-    subscription_id: int = 0
-    terminating: bool = False
-    compression_type: int = 0
-    metrics: bytes = b""
+    client_instance_id: bytes
+    subscription_id: int
+    terminating: bool
+    compression_type: int
+    metrics: bytes
+
+    def __init__(
+        self,
+        client_instance_id: bytes = ZERO_UUID,
+        subscription_id: int = 0,
+        terminating: bool = False,
+        compression_type: int = 0,
+        metrics: bytes = b"",
+    ) -> None:
+        self.client_instance_id = client_instance_id
+        self.subscription_id = subscription_id
+        self.terminating = terminating
+        self.compression_type = compression_type
+        self.metrics = metrics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -62,8 +77,8 @@ class PushTelemetryRequest:
         return message
 
 
-@dataclass(slots=True)
-class PushTelemetryResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class PushTelemetryResponse(Value):
     """PushTelemetryResponse, versions 0 to 0."""
 
     API_KEY: ClassVar[int] = 72
@@ -71,8 +86,12 @@ class PushTelemetryResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
+    throttle_time_ms: int
+    error_code: int
+
+    def __init__(self, throttle_time_ms: int = 0, error_code: int = 0) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True

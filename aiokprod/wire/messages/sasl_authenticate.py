@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class SaslAuthenticateRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SaslAuthenticateRequest(Value):
     """SaslAuthenticateRequest, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 36
@@ -18,7 +19,10 @@ class SaslAuthenticateRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    auth_bytes: bytes = b""
+    auth_bytes: bytes
+
+    def __init__(self, auth_bytes: bytes = b"") -> None:
+        self.auth_bytes = auth_bytes
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2
@@ -50,8 +54,8 @@ class SaslAuthenticateRequest:
         return message
 
 
-@dataclass(slots=True)
-class SaslAuthenticateResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SaslAuthenticateResponse(Value):
     """SaslAuthenticateResponse, versions 0 to 2."""
 
     API_KEY: ClassVar[int] = 36
@@ -59,10 +63,18 @@ class SaslAuthenticateResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
 
-    error_code: int = 0
-    error_message: str | None = ""
-    auth_bytes: bytes = b""
-    session_lifetime_ms: int = 0
+    error_code: int
+    error_message: str | None
+    auth_bytes: bytes
+    session_lifetime_ms: int
+
+    def __init__(
+        self, error_code: int = 0, error_message: str | None = "", auth_bytes: bytes = b"", session_lifetime_ms: int = 0
+    ) -> None:
+        self.error_code = error_code
+        self.error_message = error_message
+        self.auth_bytes = auth_bytes
+        self.session_lifetime_ms = session_lifetime_ms
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 2

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class SaslHandshakeRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SaslHandshakeRequest(Value):
     """SaslHandshakeRequest, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 17
@@ -18,7 +19,10 @@ class SaslHandshakeRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 32767
 
-    mechanism: str = ""
+    mechanism: str
+
+    def __init__(self, mechanism: str = "") -> None:
+        self.mechanism = mechanism
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = False
@@ -46,8 +50,8 @@ class SaslHandshakeRequest:
         return message
 
 
-@dataclass(slots=True)
-class SaslHandshakeResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SaslHandshakeResponse(Value):
     """SaslHandshakeResponse, versions 0 to 1."""
 
     API_KEY: ClassVar[int] = 17
@@ -55,8 +59,12 @@ class SaslHandshakeResponse:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 32767
 
-    error_code: int = 0
-    mechanisms: list[str] = field(default_factory=lambda: [])
+    error_code: int
+    mechanisms: list[str]
+
+    def __init__(self, error_code: int = 0, mechanisms: list[str] | tuple[()] = ()) -> None:
+        self.error_code = error_code
+        self.mechanisms = [] if isinstance(mechanisms, tuple) else mechanisms
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = False

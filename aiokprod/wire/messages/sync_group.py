@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class SyncGroupRequestAssignment:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SyncGroupRequestAssignment(Value):
     """SyncGroupRequestAssignment of SyncGroupRequest."""
 
-    member_id: str = ""
-    assignment: bytes = b""
+    member_id: str
+    assignment: bytes
+
+    def __init__(self, member_id: str = "", assignment: bytes = b"") -> None:
+        self.member_id = member_id
+        self.assignment = assignment
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -34,8 +39,8 @@ class SyncGroupRequestAssignment:
         return it
 
 
-@dataclass(slots=True)
-class SyncGroupRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SyncGroupRequest(Value):
     """SyncGroupRequest, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 14
@@ -43,13 +48,31 @@ class SyncGroupRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    group_id: str = ""
-    generation_id: int = 0
-    member_id: str = ""
-    group_instance_id: str | None = None
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    assignments: list[SyncGroupRequestAssignment] = field(default_factory=lambda: [])
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: list[SyncGroupRequestAssignment]
+
+    def __init__(
+        self,
+        group_id: str = "",
+        generation_id: int = 0,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        assignments: list[SyncGroupRequestAssignment] | tuple[()] = (),
+    ) -> None:
+        self.group_id = group_id
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.assignments = [] if isinstance(assignments, tuple) else assignments
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4
@@ -103,8 +126,8 @@ class SyncGroupRequest:
         return message
 
 
-@dataclass(slots=True)
-class SyncGroupResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class SyncGroupResponse(Value):
     """SyncGroupResponse, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 14
@@ -112,11 +135,25 @@ class SyncGroupResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    assignment: bytes = b""
+    throttle_time_ms: int
+    error_code: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignment: bytes
+
+    def __init__(
+        self,
+        throttle_time_ms: int = 0,
+        error_code: int = 0,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        assignment: bytes = b"",
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.assignment = assignment
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 4

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer, cannot
 
 
-@dataclass(slots=True)
-class TxnOffsetCommitRequestPartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TxnOffsetCommitRequestPartition(Value):
     """TxnOffsetCommitRequestPartition of TxnOffsetCommitRequest."""
 
-    partition_index: int = 0
-    committed_offset: int = 0
-    committed_leader_epoch: int = -1
-    committed_metadata: str | None = ""
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+    def __init__(
+        self,
+        partition_index: int = 0,
+        committed_offset: int = 0,
+        committed_leader_epoch: int = -1,
+        committed_metadata: str | None = "",
+    ) -> None:
+        self.partition_index = partition_index
+        self.committed_offset = committed_offset
+        self.committed_leader_epoch = committed_leader_epoch
+        self.committed_metadata = committed_metadata
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -42,12 +55,16 @@ class TxnOffsetCommitRequestPartition:
         return it
 
 
-@dataclass(slots=True)
-class TxnOffsetCommitRequestTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TxnOffsetCommitRequestTopic(Value):
     """TxnOffsetCommitRequestTopic of TxnOffsetCommitRequest."""
 
-    name: str = ""
-    partitions: list[TxnOffsetCommitRequestPartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[TxnOffsetCommitRequestPartition]
+
+    def __init__(self, name: str = "", partitions: list[TxnOffsetCommitRequestPartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -69,8 +86,8 @@ class TxnOffsetCommitRequestTopic:
         return it
 
 
-@dataclass(slots=True)
-class TxnOffsetCommitRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TxnOffsetCommitRequest(Value):
     """TxnOffsetCommitRequest, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 28
@@ -78,14 +95,34 @@ class TxnOffsetCommitRequest:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    transactional_id: str = ""
-    group_id: str = ""
-    producer_id: int = 0
-    producer_epoch: int = 0
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-    topics: list[TxnOffsetCommitRequestTopic] = field(default_factory=lambda: [])
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    topics: list[TxnOffsetCommitRequestTopic]
+
+    def __init__(
+        self,
+        transactional_id: str = "",
+        group_id: str = "",
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        generation_id: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+        topics: list[TxnOffsetCommitRequestTopic] | tuple[()] = (),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.group_id = group_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.generation_id = generation_id
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -145,12 +182,16 @@ class TxnOffsetCommitRequest:
         return message
 
 
-@dataclass(slots=True)
-class TxnOffsetCommitResponsePartition:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TxnOffsetCommitResponsePartition(Value):
     """TxnOffsetCommitResponsePartition of TxnOffsetCommitResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
+    partition_index: int
+    error_code: int
+
+    def __init__(self, partition_index: int = 0, error_code: int = 0) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -170,12 +211,16 @@ class TxnOffsetCommitResponsePartition:
         return it
 
 
-@dataclass(slots=True)
-class TxnOffsetCommitResponseTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TxnOffsetCommitResponseTopic(Value):
     """TxnOffsetCommitResponseTopic of TxnOffsetCommitResponse."""
 
-    name: str = ""
-    partitions: list[TxnOffsetCommitResponsePartition] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[TxnOffsetCommitResponsePartition]
+
+    def __init__(self, name: str = "", partitions: list[TxnOffsetCommitResponsePartition] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3
@@ -197,8 +242,8 @@ class TxnOffsetCommitResponseTopic:
         return it
 
 
-@dataclass(slots=True)
-class TxnOffsetCommitResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class TxnOffsetCommitResponse(Value):
     """TxnOffsetCommitResponse, versions 0 to 5."""
 
     API_KEY: ClassVar[int] = 28
@@ -206,8 +251,12 @@ class TxnOffsetCommitResponse:
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
 
-    throttle_time_ms: int = 0
-    topics: list[TxnOffsetCommitResponseTopic] = field(default_factory=lambda: [])
+    throttle_time_ms: int
+    topics: list[TxnOffsetCommitResponseTopic]
+
+    def __init__(self, throttle_time_ms: int = 0, topics: list[TxnOffsetCommitResponseTopic] | tuple[()] = ()) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = version >= 3

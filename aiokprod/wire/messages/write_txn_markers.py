@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from aiokprod.values import Value
 from aiokprod.wire.reader import Reader
 from aiokprod.wire.writer import Writer
 
 
-@dataclass(slots=True)
-class WritableTxnMarkerTopic:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class WritableTxnMarkerTopic(Value):
     """WritableTxnMarkerTopic of WriteTxnMarkersRequest."""
 
-    name: str = ""
-    partition_indexes: list[int] = field(default_factory=lambda: [])
+    name: str
+    partition_indexes: list[int]
+
+    def __init__(self, name: str = "", partition_indexes: list[int] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partition_indexes = [] if isinstance(partition_indexes, tuple) else partition_indexes
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -36,16 +41,32 @@ class WritableTxnMarkerTopic:
         return it
 
 
-@dataclass(slots=True)
-class WritableTxnMarker:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class WritableTxnMarker(Value):
     """WritableTxnMarker of WriteTxnMarkersRequest."""
 
-    producer_id: int = 0
-    producer_epoch: int = 0
-    transaction_result: bool = False
-    topics: list[WritableTxnMarkerTopic] = field(default_factory=lambda: [])
-    coordinator_epoch: int = 0
-    transaction_version: int = 0
+    producer_id: int
+    producer_epoch: int
+    transaction_result: bool
+    topics: list[WritableTxnMarkerTopic]
+    coordinator_epoch: int
+    transaction_version: int
+
+    def __init__(
+        self,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        transaction_result: bool = False,
+        topics: list[WritableTxnMarkerTopic] | tuple[()] = (),
+        coordinator_epoch: int = 0,
+        transaction_version: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.transaction_result = transaction_result
+        self.topics = [] if isinstance(topics, tuple) else topics
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_version = transaction_version
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -77,8 +98,8 @@ class WritableTxnMarker:
         return it
 
 
-@dataclass(slots=True)
-class WriteTxnMarkersRequest:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class WriteTxnMarkersRequest(Value):
     """WriteTxnMarkersRequest, versions 1 to 2."""
 
     API_KEY: ClassVar[int] = 27
@@ -86,7 +107,10 @@ class WriteTxnMarkersRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    markers: list[WritableTxnMarker] = field(default_factory=lambda: [])
+    markers: list[WritableTxnMarker]
+
+    def __init__(self, markers: list[WritableTxnMarker] | tuple[()] = ()) -> None:
+        self.markers = [] if isinstance(markers, tuple) else markers
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -120,12 +144,16 @@ class WriteTxnMarkersRequest:
         return message
 
 
-@dataclass(slots=True)
-class WritableTxnMarkerPartitionResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class WritableTxnMarkerPartitionResult(Value):
     """WritableTxnMarkerPartitionResult of WriteTxnMarkersResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
+    partition_index: int
+    error_code: int
+
+    def __init__(self, partition_index: int = 0, error_code: int = 0) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -145,12 +173,16 @@ class WritableTxnMarkerPartitionResult:
         return it
 
 
-@dataclass(slots=True)
-class WritableTxnMarkerTopicResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class WritableTxnMarkerTopicResult(Value):
     """WritableTxnMarkerTopicResult of WriteTxnMarkersResponse."""
 
-    name: str = ""
-    partitions: list[WritableTxnMarkerPartitionResult] = field(default_factory=lambda: [])
+    name: str
+    partitions: list[WritableTxnMarkerPartitionResult]
+
+    def __init__(self, name: str = "", partitions: list[WritableTxnMarkerPartitionResult] | tuple[()] = ()) -> None:
+        self.name = name
+        self.partitions = [] if isinstance(partitions, tuple) else partitions
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -172,12 +204,16 @@ class WritableTxnMarkerTopicResult:
         return it
 
 
-@dataclass(slots=True)
-class WritableTxnMarkerResult:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class WritableTxnMarkerResult(Value):
     """WritableTxnMarkerResult of WriteTxnMarkersResponse."""
 
-    producer_id: int = 0
-    topics: list[WritableTxnMarkerTopicResult] = field(default_factory=lambda: [])
+    producer_id: int
+    topics: list[WritableTxnMarkerTopicResult]
+
+    def __init__(self, producer_id: int = 0, topics: list[WritableTxnMarkerTopicResult] | tuple[()] = ()) -> None:
+        self.producer_id = producer_id
+        self.topics = [] if isinstance(topics, tuple) else topics
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
@@ -199,8 +235,8 @@ class WritableTxnMarkerResult:
         return it
 
 
-@dataclass(slots=True)
-class WriteTxnMarkersResponse:
+@dataclass(slots=True, init=False, repr=False, eq=False)
+class WriteTxnMarkersResponse(Value):
     """WriteTxnMarkersResponse, versions 1 to 2."""
 
     API_KEY: ClassVar[int] = 27
@@ -208,7 +244,10 @@ class WriteTxnMarkersResponse:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    markers: list[WritableTxnMarkerResult] = field(default_factory=lambda: [])
+    markers: list[WritableTxnMarkerResult]
+
+    def __init__(self, markers: list[WritableTxnMarkerResult] | tuple[()] = ()) -> None:
+        self.markers = [] if isinstance(markers, tuple) else markers
 
     def write(self, writer: Writer, version: int) -> None:
         flexible = True
