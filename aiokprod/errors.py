@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from aiokprod.model import InTransaction, Persistence, Record
+from aiokprod.values import FrozenValue, Value
 
 TRY_LATER = "Try again in some seconds; if it stays so, the brokers' logs say why."
 """what to do about a topic that is there and cannot be used now, as LEADER_NOT_AVAILABLE says"""
@@ -422,8 +423,8 @@ class OffsetCommitRefusedError(AiokprodError):
 
 
 # ---------------------------------------------------------------------- many records: reports, and errors with them
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class SendReport(FrozenValue):
     """The outcome of one `send_many`."""
 
     delivered: int
@@ -434,8 +435,8 @@ class SendReport:
     """(topic, partition) -> first and last offset; records of other producers may lie between"""
 
 
-@dataclass(slots=True, kw_only=True)
-class ColumnsPartition:
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
+class ColumnsPartition(Value):
     """The outcome of the records of one `send_columns` in one partition."""
 
     count: int = 0
@@ -456,8 +457,8 @@ class ColumnsPartition:
     """the lowest row that failed; None if none failed"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnsPlacement:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class ColumnsPlacement(FrozenValue):
     """The place in the log of some rows of one `send_columns`, which follow each other there."""
 
     topic: str
@@ -470,8 +471,8 @@ class ColumnsPlacement:
     """row numbers in ascending order; `rows[n]` has offset `base_offset + n`"""
 
 
-@dataclass(slots=True, kw_only=True)
-class ColumnsReport:
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
+class ColumnsReport(Value):
     """The outcome of one `send_columns`."""
 
     delivered: int = 0

@@ -11,6 +11,8 @@ from enum import Enum
 from typing import Final
 
 from aiokprod.model import ProducerState
+from aiokprod.values import FrozenValue
+from aiokprod.waits import EventKind, WaitsFor, readable
 
 __all__ = [
     "Event",
@@ -44,52 +46,8 @@ class Place(Enum):
     FAILED = "failed"
 
 
-class WaitsFor(Enum):
-    """The things that a record may wait for."""
-
-    SERIALIZER = "its serializer"
-    ROOM = "room in the buffer"
-    METADATA = "the metadata of its topic"
-    PARTITION = "its partition to exist"
-    TRANSACTION = "its transaction to take the partition"
-    LINGER = "the end of linger_ms, or a full batch"
-    LEADER = "a leader of the partition"
-    PRODUCER_ID = "a producer id"
-    CONNECTION = "a connection to the broker"
-    THROTTLE = "the end of a throttle"
-    WINDOW = "an answer to an earlier request"
-    SOCKET = "the socket to take bytes"
-    EARLIER_BATCHES = "earlier batches of the partition"
-    OUTCOMES = "the outcomes of records that expire, or are purged"
-    COMPRESSION = "its compression"
-    TURN = "its turn"
-    """nothing stands in its way: it goes with the next request"""
-    ANSWER = "the broker's answer"
-    CHASER = "the answers to all that is in flight"
-    """an attempt of the partition has failed; then everything is sent again in order"""
-    BACKOFF = "the end of its backoff"
-    RELEASE = "release()"
-    """a `MemoryProducer` is held"""
-
-
-class EventKind(Enum):
-    """The kinds of events in the life of a record."""
-
-    ACCEPTED = "accepted"
-    WAITED = "waited"
-    LINGERED = "lingered"
-    SENT = "sent"
-    ATTEMPT_FAILED = "attempt failed"
-    UNREACHABLE = "unreachable"
-    LEADER = "leader"
-    CHASED = "chased"
-    IDENTITY = "identity"
-    DELIVERED = "delivered"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Event(FrozenValue):
     """Something that happened to a record."""
 
     at_s: float
@@ -105,8 +63,8 @@ class Event:
         return f"+{self.at_s:.3f} s {self.text}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Explanation(FrozenValue):
     """Where a record is, what it waits for, since when, and what happened to it. `str()` says it in a few lines."""
 
     topic: str
@@ -194,8 +152,8 @@ class ObstacleKind(Enum):
     HELD = "held"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Obstacle(FrozenValue):
     """One reason why deliveries are slow or stuck."""
 
     kind: ObstacleKind
@@ -213,8 +171,8 @@ class Obstacle:
         return self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerExplanation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class ProducerExplanation(FrozenValue):
     """Why the deliveries of a producer are slow or stuck, with numbers. `str()` says it in a few lines."""
 
     state: ProducerState
@@ -261,10 +219,3 @@ class ProducerExplanation:
         if self.oldest is not None:
             lines.append(f"the oldest record: {self.oldest}")
         return "\n".join(lines)
-
-
-def readable(size_bytes: int) -> str:
-    """Return a number of bytes with a unit that people read."""
-    if size_bytes < 1 << 20:
-        return f"{size_bytes / (1 << 10):.1f} KiB"
-    return f"{size_bytes / (1 << 20):.1f} MiB"

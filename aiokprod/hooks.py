@@ -9,6 +9,7 @@ from typing import TypeAlias
 from aiokprod.errors import AiokprodError
 from aiokprod.model import Record, TransactionOutcome
 from aiokprod.record_metadata import RecordMetadata
+from aiokprod.values import FrozenValue, Value
 
 __all__ = [
     "BatchAnswered",
@@ -22,8 +23,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Server(FrozenValue):
     """A broker, where the producer was connected to it. One object per connection, shared by all events."""
 
     broker: int
@@ -36,8 +37,8 @@ class Server:
     """id of its cluster; None: the cluster told none"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOutcome:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class RecordOutcome(FrozenValue):
     """The outcome of one record, for `ProducerInterceptor.on_record_settled`."""
 
     metadata: RecordMetadata | None
@@ -54,8 +55,8 @@ class RecordOutcome:
     """the broker of the last attempt; None: it was never written"""
 
 
-@dataclass(slots=True, kw_only=True)  # frozen, it would take four times as long to make
-class BatchSealed:
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)  # frozen, it would take four times as long to make
+class BatchSealed(Value):
     """A batch takes no more records. Times are seconds since 1970."""
 
     batch: int
@@ -74,8 +75,8 @@ class BatchSealed:
     """when it was sealed"""
 
 
-@dataclass(slots=True, kw_only=True)  # frozen, it would take four times as long to make
-class BatchSent:
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)  # frozen, it would take four times as long to make
+class BatchSent(Value):
     """An attempt: a batch, or a part of one that was split, was written to a broker. Times are seconds since 1970."""
 
     batch: int
@@ -96,8 +97,8 @@ class BatchSent:
     """when it was written"""
 
 
-@dataclass(slots=True, kw_only=True)  # frozen, it would take four times as long to make
-class BatchAnswered:
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)  # frozen, it would take four times as long to make
+class BatchAnswered(Value):
     """An attempt is over: a broker has answered it, or no answer will come. Times are seconds since 1970.
 
     With `acks=0` there is none. A batch that expired in flight is settled before its answer.
@@ -123,8 +124,8 @@ class BatchAnswered:
     """when the answer was processed"""
 
 
-@dataclass(slots=True, kw_only=True)  # frozen, it would take four times as long to make
-class BatchSettled:
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)  # frozen, it would take four times as long to make
+class BatchSettled(Value):
     """Records of a batch have their outcome. Times are seconds since 1970.
 
     Mostly all of them at once. A batch of which records were recalled, expired, were refused by name, or that was split is
@@ -157,8 +158,8 @@ class BatchSettled:
     """when they were settled"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataLoss:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class DataLoss(FrozenValue):
     """Records that the cluster has lost after it had acknowledged them."""
 
     topic: str

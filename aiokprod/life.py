@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
 from aiokprod.closing import Closing
@@ -29,7 +29,6 @@ from aiokprod.errors import (
     RequestTimeoutError,
     WrongLoopError,
 )
-from aiokprod.explanation import Obstacle, ObstacleKind, ProducerExplanation
 from aiokprod.logs import StateLog, printable
 from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, Health, ProducerState
@@ -43,6 +42,9 @@ from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.record_metadata import RecordMetadata
 from aiokprod.records import crc
 from aiokprod.unclosed import Unclosed, weakly
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Obstacle, ObstacleKind, ProducerExplanation
 
 HOOK_CLOSE_S = 0.5  # bound of an async close() of a serializer: close() returns within a second of its own bound
 
@@ -336,6 +338,8 @@ class Life:
 
     def explain(self) -> ProducerExplanation:
         """Return why deliveries are slow or stuck; see `Producer.explain`."""
+        from aiokprod.explanation import Obstacle, ObstacleKind
+
         if self._forks != _Forks.count and self.state is not ProducerState.NEW:
             return self._only(ProducerState.FAILED, ObstacleKind.FORKED, self.refusal().message)
         pipeline = self.pipeline or self._starting
@@ -361,6 +365,8 @@ class Life:
         return pipeline.explain(self.state, self._since, own)
 
     def _only(self, state: ProducerState, kind: ObstacleKind, text: str) -> ProducerExplanation:
+        from aiokprod.explanation import Obstacle, ProducerExplanation
+
         limit_bytes = int(self._config.buffer_memory)
         return ProducerExplanation(
             state=state, obstacles=(Obstacle(kind=kind, text=text),), buffer_limit_bytes=limit_bytes

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from aiokprod.values import FrozenValue, Value
+
 
 class Persistence(Enum):
     """The answer to whether a failed record may be in the log."""
@@ -52,8 +54,8 @@ class TimestampType(Enum):
     LOG_APPEND_TIME = 1
 
 
-@dataclass(slots=True, kw_only=True)
-class Record:
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
+class Record(Value):
     """A record with every field it can have, for `send_many` and interceptors."""
 
     value: Any = None
@@ -72,8 +74,8 @@ class Record:
     """bound for the delivery of this record, in seconds; None leaves `delivery_timeout_ms` alone"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloseReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class CloseReport(FrozenValue):
     """The records that `close` could not deliver."""
 
     undelivered: dict[tuple[str, int | None, Persistence], int] = field(
@@ -114,8 +116,8 @@ class ProducerState(Enum):
     CLOSED = "CLOSED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Health(FrozenValue):
     """A snapshot of a producer's health, made without I/O.
 
     `ready` is for readiness probes, `live` for liveness probes (`live` stays True while Kafka is down). docs/health.md says

@@ -34,7 +34,6 @@ from aiokprod.errors import (
     SendReport,
     UsageError,
 )
-from aiokprod.explanation import ProducerExplanation
 from aiokprod.foreign_calls import ForeignCalls, without_arguments
 from aiokprod.forms import is_compiled
 from aiokprod.life import Life
@@ -59,6 +58,7 @@ from aiokprod.thread_sends import send_from_thread
 from aiokprod.wire.messages.metadata import MetadataRequest
 
 if TYPE_CHECKING:  # imported where it is used: a plain producer starts without them
+    from aiokprod.explanation import ProducerExplanation
     from aiokprod.transactions.prepared import PreparedTransaction
     from aiokprod.transactions.transaction import Transaction
     from aiokprod.transactions.transactor import Transactor

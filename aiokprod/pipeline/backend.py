@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aiokprod.cluster.client import ClusterClient
-from aiokprod.explanation import Obstacle
 from aiokprod.liveness import Stall
 from aiokprod.model import Persistence
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.sending.parking import Parking
 
 if TYPE_CHECKING:  # made for producers that have them
+    from aiokprod.explanation import Obstacle
     from aiokprod.telemetry.pusher import TelemetryPusher
     from aiokprod.transactions.transactor import Transactor
 

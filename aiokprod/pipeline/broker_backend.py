@@ -18,14 +18,12 @@ from aiokprod.backoff import Backoff
 from aiokprod.cluster.client import ClusterClient, ClusterListener
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, TopicSnapshot
-from aiokprod.explanation import Obstacle
 from aiokprod.liveness import Stall
 from aiokprod.model import Persistence
 from aiokprod.pipeline.backend import Backend
 from aiokprod.pipeline.broker.brokers import Brokers
 from aiokprod.pipeline.broker.compressing import CompressingThreads
 from aiokprod.pipeline.broker.retry import RetryHandler
-from aiokprod.pipeline.explaining import of_brokers, of_partitions
 from aiokprod.pipeline.inspection import measure, unsettled
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -40,6 +38,7 @@ from aiokprod.randomness import new_random
 from aiokprod.transactions.identity import ProducerIdKeeper
 
 if TYPE_CHECKING:  # imported where they are made: a plain producer starts without them
+    from aiokprod.explanation import Obstacle
     from aiokprod.telemetry.pusher import TelemetryPusher
     from aiokprod.transactions.transactor import Transactor
 
@@ -227,6 +226,8 @@ class BrokerBackend(Backend, ClusterListener):
         return unsettled(self.partitions)
 
     def obstacles(self, now: float) -> list[Obstacle]:
+        from aiokprod.pipeline.explaining import of_brokers, of_partitions
+
         return [*of_brokers(list(self.brokers.flushers.values()), now), *of_partitions(list(self.partitions), now)]
 
     def requests_in_flight(self) -> dict[int, int]:

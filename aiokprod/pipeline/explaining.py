@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Final, TypeVar
 
 from aiokprod.cluster.client import ClusterClient
-from aiokprod.explanation import Explanation, Obstacle, ObstacleKind, ProducerExplanation, WaitsFor, readable
+from aiokprod.explanation import Explanation, Obstacle, ObstacleKind, ProducerExplanation
 from aiokprod.logs import printable
 from aiokprod.model import Health
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
@@ -21,6 +21,7 @@ from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
+from aiokprod.waits import WaitsFor, readable
 
 NAMED: Final = 3
 """Topics, or partitions, that a text names; the others are counted."""

@@ -7,10 +7,9 @@ between two updates is at worst slightly out of date.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiokprod.cluster.client import ClusterClient
-from aiokprod.explanation import Explanation, readable
 from aiokprod.logs import LINE_LIMIT, StateLog, printable
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
@@ -22,6 +21,10 @@ from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.wall_clock import wall_s
+from aiokprod.waits import readable
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Explanation
 
 UNREACHABLE_S: Final = 5.0
 """How long no broker answers until the producer is DEGRADED: another one is asked within a second of the first failure."""

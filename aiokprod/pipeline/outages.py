@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from aiokprod.explanation import WaitsFor, readable
 from aiokprod.logs import Pace, StateLog
 from aiokprod.metrics import Metrics, Number
 from aiokprod.pipeline.inspection import UNREACHABLE_S, Degradation
@@ -20,6 +19,7 @@ from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.wall_clock import wall_s
+from aiokprod.waits import WaitsFor, readable
 
 FULL_S: Final = 2.0
 """How long nothing that waits for room is given any until the log says that the buffer is full."""

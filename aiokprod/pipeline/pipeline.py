@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from aiokprod.cluster.owned_tasks import OwnedTasks, cancelled_from_outside
 from aiokprod.config import ProducerConfig
@@ -25,7 +26,6 @@ from aiokprod.errors import (
     ProducerFencedError,
     UndeliveredAtCloseError,
 )
-from aiokprod.explanation import Obstacle, ProducerExplanation, WaitsFor
 from aiokprod.interceptor_chain import InterceptorChain
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -35,7 +35,6 @@ from aiokprod.pipeline.columns.tickets import Tickets
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.effects import Effects
-from aiokprod.pipeline.explaining import explain
 from aiokprod.pipeline.inspection import (
     Degradation,
     degradation,
@@ -53,6 +52,10 @@ from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.watch import Watch
 from aiokprod.randomness import new_random
+from aiokprod.waits import WaitsFor
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Obstacle, ProducerExplanation
 
 ATTEMPTS = 3  # at giving everything its outcome, where a bug strikes in that, too
 MOST_AT_ONCE = 200  # records, or batches, that `close()` gives up in one turn of the loop
@@ -496,6 +499,8 @@ class Pipeline:
 
     def explain(self, state: ProducerState, since: float, obstacles: Sequence[Obstacle]) -> ProducerExplanation:
         """Return why deliveries are slow or stuck; `obstacles`: those of the producer's life. From any thread."""
+        from aiokprod.pipeline.explaining import explain
+
         now, transactor = self.loop.time(), self.transactor
         return explain(
             self.parking,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.errors import AiokprodError
-from aiokprod.explanation import EventKind
 from aiokprod.liveness import Stall
 from aiokprod.pipeline.broker.flusher import BrokerFlusher
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -19,6 +18,7 @@ from aiokprod.pipeline.partition.partition_queue import Destination, PartitionQu
 from aiokprod.pipeline.partition.timeline import Happening
 from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.timer_queue import TimerQueue
+from aiokprod.waits import EventKind
 
 
 class Brokers(Destination):

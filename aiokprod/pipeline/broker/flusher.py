@@ -20,7 +20,6 @@ from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.connection.connection import BrokerConnection, ConnectionListener
 from aiokprod.cluster.metadata.snapshot import BrokerNode, LeaderHint
 from aiokprod.errors import AiokprodError, ConnectionLostError, ProtocolError, UnsupportedVersionError
-from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.hooks import Server
 from aiokprod.liveness import SoonCall, Stall
 from aiokprod.pipeline.broker.aggregator import BrokerAggregator
@@ -34,6 +33,7 @@ from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import TRANSACTIONAL_BIT, batch_header
 from aiokprod.records.compression import CODEC_BITS
+from aiokprod.waits import EventKind, WaitsFor
 from aiokprod.wire.codes import NAMES
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.produce import (

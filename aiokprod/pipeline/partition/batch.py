@@ -22,10 +22,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiokprod.errors import AiokprodError
-from aiokprod.explanation import Event, EventKind, Explanation, Place
 from aiokprod.hooks import Server
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.delivery.delivery import Delivery
@@ -38,6 +37,10 @@ from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import decompress
 from aiokprod.records.decoder import split_records
 from aiokprod.records.headers import encode_headers
+from aiokprod.waits import EventKind
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Explanation
 
 BATCH_OVERHEAD_BYTES: Final = 61  # header of a v2 batch
 LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME  # looked up once: it is named for each awaited record
@@ -50,10 +53,10 @@ __all__ = [
     "BatchOwner",
     "Claim",
     "Encoded",
-    "SettledOwner",
     "ProducerBatch",
     "Range",
     "Segment",
+    "SettledOwner",
 ]
 
 
@@ -657,6 +660,8 @@ class ProducerBatch(BatchOutcomes):
         self.timeline.add(happening)
 
     def explain(self, index: int) -> Explanation:
+        from aiokprod.explanation import Event, Explanation, Place
+
         segment = self.segment_of(index)
         if segment is None:
             return self.owner.explain(self, index)

@@ -7,10 +7,9 @@ timelines, which exist where something went wrong.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiokprod.errors import AiokprodError
-from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.pipeline.partition.batch import ProducerBatch, Range
 from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.ledger import Entry, Ledger
@@ -20,6 +19,10 @@ from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.partition.timeline import SHORTEST_TOLD_S, Happening, Timeline, merged, note, time_of
 from aiokprod.pipeline.partition.waits import Wait, batches_ahead, ledger_wait
 from aiokprod.pipeline.wall_clock import wall_ms
+from aiokprod.waits import EventKind, WaitsFor
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Explanation
 
 TRIES: Final = 5
 """Looks at entries that the loop changes at the same time."""
@@ -182,6 +185,8 @@ class ExplainedQueue(RecordQueue):
         return story
 
     def explain(self, batch: ProducerBatch, index: int) -> Explanation:
+        from aiokprod.explanation import Event, Explanation, Place
+
         now = self.loop.time()
         entry = self._entry_of(batch, index)
         attempts = 0 if entry is None else entry.attempt

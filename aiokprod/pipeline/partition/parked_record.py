@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from aiokprod.errors import AiokprodError, RecordRecalledError
-from aiokprod.explanation import Event, EventKind, Explanation, Place, WaitsFor
 from aiokprod.model import Record
 from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder
 from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.pipeline.partition.timeline import Waited, note, waits_told
 from aiokprod.record_metadata import RecordMetadata
+from aiokprod.waits import EventKind, WaitsFor
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Explanation
 
 
 class ParkedRecord(RecordHolder):
@@ -148,6 +152,8 @@ class ParkedRecord(RecordHolder):
         return note(f"topic {self.topic}", self.sent_at, told, self.settled_at, type(self.failure).__name__)
 
     def explain(self, index: int) -> Explanation:
+        from aiokprod.explanation import Event, Explanation, Place
+
         now = self.loop.time()
         sent_at, failure = self.sent_at, self.failure
         events = [Event(at_s=0.0, kind=EventKind.ACCEPTED, text="accepted")]

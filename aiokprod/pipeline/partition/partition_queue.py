@@ -21,7 +21,6 @@ from typing import Final, TypeAlias, assert_never
 
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, ProducerFailedError, RecordRecalledError
-from aiokprod.explanation import EventKind, WaitsFor
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.metrics import TopicCounters
 from aiokprod.model import Persistence
@@ -58,6 +57,7 @@ from aiokprod.pipeline.timer_queue import TimerQueue
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.column_rows import Section
 from aiokprod.records.compression import OFFLOAD_BYTES, compress
+from aiokprod.waits import EventKind, WaitsFor
 from aiokprod.wire.codes import ErrorCode, name_of
 
 PROOF: Final = Reason.PROOF

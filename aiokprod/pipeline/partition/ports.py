@@ -6,8 +6,8 @@ Plain base classes, not Protocols: a call through a Protocol costs thirty times 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from aiokprod.explanation import Explanation
 from aiokprod.pipeline.delivery.delivery import Delivery, position_of
 from aiokprod.pipeline.partition.batch import BatchOwner
 from aiokprod.pipeline.partition.column_batch import BatchListener
@@ -15,6 +15,9 @@ from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
 from aiokprod.records.column_rows import Section
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Explanation
 
 
 class RecordQueue(BatchOwner):

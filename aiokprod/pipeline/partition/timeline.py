@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aiokprod.explanation import Event, EventKind, WaitsFor
 from aiokprod.logs import printable
+from aiokprod.waits import EventKind, WaitsFor
+
+if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.explanation import Event
 
 FIRST: Final = 6
 LAST: Final = 10
@@ -70,6 +73,8 @@ class Happening:
 
     def event(self, sent_at: float) -> Event:
         """Return it as users see it, for a record that was sent at this time."""
+        from aiokprod.explanation import Event
+
         broker = None if self.broker < 0 else self.broker
         return Event(at_s=max(0.0, self.at - sent_at), kind=self.kind, text=self.line(sent_at), broker=broker)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline.partition.ledger import Entry, Ledger
 from aiokprod.pipeline.partition.ledger_entry import ACKED
+from aiokprod.waits import WaitsFor
 
 
 class Wait:

@@ -19,7 +19,6 @@ from typing import Final
 
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
-from aiokprod.explanation import WaitsFor
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
@@ -27,6 +26,7 @@ from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
 from aiokprod.pipeline.sending.partitioners import TopicPartitioner
+from aiokprod.waits import WaitsFor
 
 NEWEST: Final = 1 << 62
 """the answer to any Metadata request: later than every record that waits"""

@@ -33,7 +33,6 @@ from aiokprod.errors import (
     UsageError,
     advise,
 )
-from aiokprod.explanation import WaitsFor, readable
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.model import Persistence, Record
 from aiokprod.pipeline.delivery.delivery import (
@@ -61,6 +60,7 @@ from aiokprod.pipeline.sending.send_timeouts import SendTimeouts
 from aiokprod.pipeline.sending.serializing import SerializingLine, let_go
 from aiokprod.pipeline.timer_queue import TimerQueue
 from aiokprod.records.decoder import decode_headers
+from aiokprod.waits import WaitsFor, readable
 from aiokprod.wire.codes import ErrorCode, name_of
 
 # What a record does that finds no room (`Parking.patience`).
