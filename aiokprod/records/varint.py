@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import unpack
 from typing import Final
 
 TABLE_FROM: Final = -4096
@@ -19,13 +20,20 @@ def _encode(value: int) -> bytes:
 
 
 def _table(lowest: int, count: int) -> list[bytes]:
-    """Encode `count` unsigned numbers, every second one from `lowest` (0 or 1) on. Runs at import, so it joins cached parts."""
-    low = [bytes((number,)) for number in range(lowest, 0x80, 2)]
-    low_of_more = [bytes((number | 0x80,)) for number in range(lowest, 0x80, 2)]
-    table = low + [first + bytes((high,)) for high in range(1, 0x80) for first in low_of_more]
+    """Encode `count` unsigned numbers, every second one from `lowest` (0 or 1) on. Runs at import, so `struct` cuts columns."""
+    low_of_more = bytes(range(0x80 + lowest, 0x100, 2))
+    table = [bytes((number,)) for number in range(lowest, 0x80, 2)]
+    highs = [bytes((high,)) * len(low_of_more) for high in range(1, 0x80)]
+    two = bytearray(2 * len(low_of_more) * len(highs))
+    two[0::2] = low_of_more * len(highs)
+    two[1::2] = b"".join(highs)
+    table.extend(unpack("2s" * (len(two) // 2), two))
     if len(table) < count:
-        ends = [bytes((middle | 0x80, 1)) for middle in range(0x80)]
-        table += [first + end for end in ends for first in low_of_more]
+        middles = [bytes((middle | 0x80,)) * len(low_of_more) for middle in range(0x80)]
+        three = bytearray(b"\1" * (3 * len(low_of_more) * len(middles)))
+        three[0::3] = low_of_more * len(middles)
+        three[1::3] = b"".join(middles)
+        table.extend(unpack("3s" * (len(three) // 3), three))
     return table[:count]
 
 
