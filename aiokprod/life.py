@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
 from aiokprod.closing import Closing
-from aiokprod.cluster.client import running_loop
+from aiokprod.cluster.owned_tasks import running_loop
 from aiokprod.config import ProducerConfig
 from aiokprod.errors import (
     AiokprodError,

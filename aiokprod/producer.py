@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, c
 from aiokprod.closing import tell_unclean
 from aiokprod.cluster.connection.control_request import checked_seconds
 from aiokprod.cluster.dialing.connection_settings import check_files
-from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
 from aiokprod.config.call_timeouts import UNSET, Unset, check_timeout, timeout_of_call
 from aiokprod.config.option_checks import shown
@@ -41,7 +40,6 @@ from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, Health, TransactionOutcome
 from aiokprod.pipeline.backend import Backend
-from aiokprod.pipeline.broker_backend import BrokerBackend
 from aiokprod.pipeline.columns.send_columns import ColumnsSend
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -55,9 +53,9 @@ from aiokprod.records.column_rows import ColumnTable, table_of
 from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
-from aiokprod.wire.messages.metadata import MetadataRequest
 
 if TYPE_CHECKING:  # imported where it is used: a plain producer starts without them
+    from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
     from aiokprod.explanation import ProducerExplanation
     from aiokprod.transactions.prepared import PreparedTransaction
     from aiokprod.transactions.transaction import Transaction
@@ -143,6 +141,10 @@ class Producer(_Base):
 
     def _make_backend(self, context: PipelineContext) -> Backend:
         """Make what the pipeline of one start stands on."""
+        from aiokprod.pipeline.broker_backend import (
+            BrokerBackend,  # called at the start: no record waits for the import
+        )
+
         return BrokerBackend(context)
 
     def _make_columns_send(self, pipeline: Pipeline, topic: str, table: ColumnTable, placements: bool) -> ColumnsSend:
@@ -732,6 +734,8 @@ class Producer(_Base):
         if timeout is None:
             timeout = self.config.request_timeout_ms / 1000
         began = time.perf_counter()  # not the loop's clock: uvloop's counts whole milliseconds
+        from aiokprod.wire.messages.metadata import MetadataRequest
+
         await pipeline.client.request(MetadataRequest(topics=[]), timeout_s=timeout)
         return time.perf_counter() - began
 
@@ -829,6 +833,8 @@ def snapshot_of(producer: Producer) -> ClusterSnapshot:
         producer: in any state.
     """
     pipeline = producer._pipeline  # pyright: ignore[reportPrivateUsage] - of this module
+    from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
+
     return ClusterSnapshot() if pipeline is None else pipeline.client.snapshot
 
 

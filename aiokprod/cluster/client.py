@@ -27,30 +27,16 @@ from aiokprod.cluster.connection.connection import BrokerConnection
 from aiokprod.cluster.connection.control_request import RequestMessage, checked_seconds
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot
+from aiokprod.cluster.owned_tasks import running_loop
 from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import DialState, Purpose
 from aiokprod.config import ProducerConfig
-from aiokprod.errors import BootstrapError, ClusterError, ConnectionLostError, RequestTimeoutError, UsageError
+from aiokprod.errors import BootstrapError, ClusterError, ConnectionLostError, RequestTimeoutError
 from aiokprod.liveness import Stall
 from aiokprod.metrics import Metrics
 from aiokprod.randomness import new_random
 
 __all__ = ["ClusterClient", "ClusterListener", "running_loop"]
-
-
-def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the running event loop.
-
-    Raises:
-        UsageError: no asyncio loop runs here: another library's does (trio), or none at all.
-    """
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        raise UsageError(
-            "no asyncio event loop runs here: aiokprod works on asyncio and uvloop, not on trio; under anyio choose the"
-            " backend 'asyncio'"
-        ) from None
 
 
 class ClusterClient:

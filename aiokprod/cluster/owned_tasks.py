@@ -10,7 +10,22 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aiokprod.errors import ClusterError, advise
+from aiokprod.errors import ClusterError, UsageError, advise
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running event loop.
+
+    Raises:
+        UsageError: no asyncio loop runs here: another library's does (trio), or none at all.
+    """
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "no asyncio event loop runs here: aiokprod works on asyncio and uvloop, not on trio; under anyio choose the"
+            " backend 'asyncio'"
+        ) from None
 
 
 def cancelled_from_outside(task: str) -> ClusterError:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aiokprod.cluster.client import ClusterClient
 from aiokprod.liveness import Stall
 from aiokprod.model import Persistence
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.sending.parking import Parking
 
 if TYPE_CHECKING:  # made for producers that have them
+    from aiokprod.cluster.client import ClusterClient
     from aiokprod.explanation import Obstacle
     from aiokprod.telemetry.pusher import TelemetryPusher
     from aiokprod.transactions.transactor import Transactor

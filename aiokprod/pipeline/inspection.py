@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from aiokprod.cluster.client import ClusterClient
 from aiokprod.logs import LINE_LIMIT, StateLog, printable
 from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
@@ -24,6 +23,7 @@ from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.waits import readable
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
+    from aiokprod.cluster.client import ClusterClient
     from aiokprod.explanation import Explanation
 
 UNREACHABLE_S: Final = 5.0

@@ -8,10 +8,8 @@ metadata that were asked for later say that the topic is the same one.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aiokprod.cluster.client import ClusterClient
-from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AcknowledgedRecordsLostError
 from aiokprod.hooks import DataLoss
 from aiokprod.interceptor_chain import InterceptorChain, raise_soon
@@ -19,6 +17,10 @@ from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.wall_clock import wall_s
 from aiokprod.wire.reader import ZERO_UUID
+
+if TYPE_CHECKING:  # loaded at the start, with what talks to brokers
+    from aiokprod.cluster.client import ClusterClient
+    from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 
 SETTLES_S: Final = 1.0
 """After so many seconds the brokers that answer Metadata know that a topic was made again."""

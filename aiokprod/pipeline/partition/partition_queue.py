@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
-from typing import Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, ProducerFailedError, RecordRecalledError
 from aiokprod.liveness import STALLED_S, Stall
 from aiokprod.metrics import TopicCounters
@@ -59,6 +58,9 @@ from aiokprod.records.column_rows import Section
 from aiokprod.records.compression import OFFLOAD_BYTES, compress
 from aiokprod.waits import EventKind, WaitsFor
 from aiokprod.wire.codes import ErrorCode, name_of
+
+if TYPE_CHECKING:  # loaded at the start, with what talks to brokers
+    from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 
 PROOF: Final = Reason.PROOF
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import AiokprodError, PartitionerError, PartitionOutOfRangeError
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.partition.batch_fill import BatchFill
@@ -27,6 +26,9 @@ from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
 from aiokprod.pipeline.sending.partitioners import TopicPartitioner
 from aiokprod.waits import WaitsFor
+
+if TYPE_CHECKING:  # loaded at the start, with what talks to brokers
+    from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 
 NEWEST: Final = 1 << 62
 """the answer to any Metadata request: later than every record that waits"""

@@ -17,10 +17,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aiokprod.cluster.client import ClusterClient
-from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.errors import (
     TRY_LATER,
     AiokprodError,
@@ -62,6 +60,10 @@ from aiokprod.pipeline.timer_queue import TimerQueue
 from aiokprod.records.decoder import decode_headers
 from aiokprod.waits import WaitsFor, readable
 from aiokprod.wire.codes import ErrorCode, name_of
+
+if TYPE_CHECKING:  # loaded at the start, with what talks to brokers
+    from aiokprod.cluster.client import ClusterClient
+    from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 
 # What a record does that finds no room (`Parking.patience`).
 WAITS_IF_IT_MAY: Final = 0  # `send`: as long as max_waiting_bytes allow
