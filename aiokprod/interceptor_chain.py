@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiokprod.errors import AiokprodError
-from aiokprod.hooks import (
-    BatchAnswered,
-    BatchEvent,
-    BatchSealed,
-    BatchSent,
-    BatchSettled,
-    DataLoss,
-    ProducerInterceptor,
-    RecordOutcome,
-    Server,
-)
 from aiokprod.logs import StateLog
 from aiokprod.model import Record, TransactionOutcome
 from aiokprod.record_metadata import RecordMetadata
+
+if TYPE_CHECKING:  # loaded by programs that have interceptors
+    from aiokprod.hooks import BatchEvent, DataLoss, ProducerInterceptor, RecordOutcome, Server
 
 MOST_SKIPPED: Final = 2**31
 """records, or batches, that may pass by an interceptor at once"""
 ASKED_AGAIN_S: Final = 1.0
 """after so many seconds an interceptor that wanted nothing (`skip` returned None) sees the next record, or batch"""
-BATCH_HOOKS: Final[tuple[tuple[type[BatchEvent], str], ...]] = (
-    (BatchSealed, "on_batch_sealed"),
-    (BatchSent, "on_batch_sent"),
-    (BatchAnswered, "on_batch_answered"),
-    (BatchSettled, "on_batch_settled"),
-)
+BATCH_HOOKS: Final = {
+    "BatchSealed": "on_batch_sealed",
+    "BatchSent": "on_batch_sent",
+    "BatchAnswered": "on_batch_answered",
+    "BatchSettled": "on_batch_settled",
+}
+"""class of an event -> its hook"""
 
 
 class InterceptorChain:
@@ -51,8 +44,9 @@ class InterceptorChain:
         self._settlers = [each for each in interceptors if _overrides(each, "on_record_settled")]
         of_records = (self._senders, self._acknowledged, self._listeners, self._settlers)
         self._of_records = [each for each in interceptors if any(each in some for some in of_records)]
-        self._batch_hooks: dict[type[BatchEvent], tuple[str, list[ProducerInterceptor]]] = {
-            event: (hook, [each for each in interceptors if _overrides(each, hook)]) for event, hook in BATCH_HOOKS
+        self._batch_hooks: dict[str, tuple[str, list[ProducerInterceptor]]] = {
+            event: (hook, [each for each in interceptors if _overrides(each, hook)])
+            for event, hook in BATCH_HOOKS.items()
         }
         of_batches = [each for each in interceptors if any(each in some for _, some in self._batch_hooks.values())]
         sole = of_batches[0] if len(of_batches) == 1 else None
@@ -62,6 +56,11 @@ class InterceptorChain:
         sole = self._of_records[0] if len(self._of_records) == 1 else None
         self._sampler = sole if sole is not None and _overrides(sole, "skip") else None
         self._keeps_positions = bool(self._listeners or self._settlers) or self._sampler is not None
+        self._make_outcome: type[RecordOutcome] | None = None
+        if self._settlers:
+            from aiokprod.hooks import RecordOutcome
+
+            self._make_outcome = RecordOutcome
         self._open: dict[object, dict[int, Record]] = {}
         self._log = log
 
@@ -72,11 +71,11 @@ class InterceptorChain:
     @property
     def sees_batches(self) -> bool:
         """True if an interceptor follows batches."""
-        return any(self.sees(event) for event, _ in BATCH_HOOKS)
+        return any(interceptors for _, interceptors in self._batch_hooks.values())
 
     def sees(self, event: type[BatchEvent]) -> bool:
         """Return whether an interceptor wants these events of batches."""
-        _, interceptors = self._batch_hooks[event]
+        _, interceptors = self._batch_hooks[event.__name__]
         return bool(interceptors)
 
     @property
@@ -213,8 +212,8 @@ class InterceptorChain:
             if self._listeners:
                 self._call_each(self._listeners, "on_outcome", record, metadata, error)
         finally:
-            if self._settlers:
-                outcome = RecordOutcome(
+            if self._make_outcome is not None:
+                outcome = self._make_outcome(
                     metadata=metadata,
                     error=error,
                     attempts=attempts,
@@ -244,7 +243,7 @@ class InterceptorChain:
     # ------------------------------------------------------------------ batches
     def batch_changed(self, event: BatchEvent) -> None:
         """Tell the interceptors what happened to a batch. Outside of every state change."""
-        hook, interceptors = self._batch_hooks[type(event)]
+        hook, interceptors = self._batch_hooks[type(event).__name__]
         self._call_each(interceptors, hook, event)
 
 
@@ -261,6 +260,8 @@ def _raise(ended: BaseException) -> None:
 
 
 def _overrides(interceptor: object, name: str) -> bool:
+    from aiokprod.hooks import ProducerInterceptor
+
     # It need not derive from ProducerInterceptor. Looked up in the class: of a mock, an instance has every name.
     holder = interceptor if name in ("on_send", "on_acknowledgement") else type(interceptor)
     own = getattr(holder, name, None)

@@ -16,10 +16,8 @@ from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, cast
 
 from aiokprod.closing import tell_unclean
-from aiokprod.cluster.connection.control_request import checked_seconds
-from aiokprod.cluster.dialing.connection_settings import check_files
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.config.call_timeouts import UNSET, Unset, check_timeout, timeout_of_call
+from aiokprod.config.call_timeouts import UNSET, Unset, check_timeout, checked_seconds, timeout_of_call
 from aiokprod.config.option_checks import shown
 from aiokprod.delivery_type import Delivery
 from aiokprod.errors import (
@@ -40,7 +38,6 @@ from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.model import CloseReport, Health, TransactionOutcome
 from aiokprod.pipeline.backend import Backend
-from aiokprod.pipeline.columns.send_columns import ColumnsSend
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.send_many import SendMany
@@ -49,14 +46,15 @@ from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.pipeline.sending.send_call import SendAttribute, SendCall
 from aiokprod.pipeline.sending.send_path import SendPath
 from aiokprod.record_metadata import RecordMetadata
-from aiokprod.records.column_rows import ColumnTable, table_of
-from aiokprod.records.columns import BytesColumn, HeadersColumn
 from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
 
 if TYPE_CHECKING:  # imported where it is used: a plain producer starts without them
     from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
     from aiokprod.explanation import ProducerExplanation
+    from aiokprod.pipeline.columns.send_columns import ColumnsSend
+    from aiokprod.records.column_rows import ColumnTable
+    from aiokprod.records.columns import BytesColumn, HeadersColumn
     from aiokprod.transactions.prepared import PreparedTransaction
     from aiokprod.transactions.transaction import Transaction
     from aiokprod.transactions.transactor import Transactor
@@ -137,7 +135,10 @@ class Producer(_Base):
     # What a producer stands on: these three are the seam on which `aiokprod.testing.MemoryProducer` is built.
     def _check_files(self, config: ProducerConfig) -> None:
         """Check the files of certificates now, not when the application starts."""
-        check_files(config)
+        if config.ssl_cafile or config.ssl_certfile or config.ssl_keyfile:
+            from aiokprod.cluster.dialing.connection_settings import check_files
+
+            check_files(config)
 
     def _make_backend(self, context: PipelineContext) -> Backend:
         """Make what the pipeline of one start stands on."""
@@ -149,6 +150,8 @@ class Producer(_Base):
 
     def _make_columns_send(self, pipeline: Pipeline, topic: str, table: ColumnTable, placements: bool) -> ColumnsSend:
         """Make one call of `send_columns`."""
+        from aiokprod.pipeline.columns.send_columns import ColumnsSend
+
         return ColumnsSend(
             pipeline.context,
             pipeline.parking,
@@ -484,6 +487,8 @@ class Producer(_Base):
             raise ConfigError("send_columns passes by interceptors and serializers: use a producer without them")
         if not isinstance(placements, bool):
             raise InvalidColumnError(f"placements is True or False, not {type(placements).__name__}", topic=topic)
+        from aiokprod.records.column_rows import table_of
+
         table = table_of(values, keys, headers, partitions, timestamps_ms)
         if self._path is not None:
             self._path.check_caller()

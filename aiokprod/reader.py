@@ -19,10 +19,9 @@ from typing import Self, Unpack, cast
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
-from aiokprod.cluster.connection.control_request import LONGEST_S
 from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.config.call_timeouts import UNSET, Unset, check_timeout, timeout_of_call
+from aiokprod.config.call_timeouts import LONGEST_S, UNSET, Unset, check_timeout, timeout_of_call
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import (
     TRY_LATER,

@@ -24,13 +24,14 @@ from typing import Any
 
 from aiokprod.cluster.cluster_listener import ClusterListener
 from aiokprod.cluster.connection.connection import BrokerConnection
-from aiokprod.cluster.connection.control_request import RequestMessage, checked_seconds
+from aiokprod.cluster.connection.control_request import RequestMessage
 from aiokprod.cluster.dialing.connection_settings import ConnectionSettings
 from aiokprod.cluster.metadata.snapshot import ClusterSnapshot, LeaderHint, TopicSnapshot
 from aiokprod.cluster.owned_tasks import running_loop
 from aiokprod.cluster.parts import ClusterParts
 from aiokprod.cluster.pool import DialState, Purpose
 from aiokprod.config import ProducerConfig
+from aiokprod.config.call_timeouts import checked_seconds
 from aiokprod.errors import BootstrapError, ClusterError, ConnectionLostError, RequestTimeoutError
 from aiokprod.liveness import Stall
 from aiokprod.metrics import Metrics

@@ -9,6 +9,9 @@ from typing import Final
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import ConfigError
 
+LONGEST_S: Final = 1e9
+"""More than thirty years; above it event loops differ in what their timers accept."""
+
 
 class Unset(Enum):
     """The default of a timeout that is bounded by an option if it is left out; None means "no bound"."""
@@ -65,3 +68,19 @@ def _is_seconds(timeout: object) -> bool:
         return isfinite(timeout) and timeout >= 0
     except OverflowError:  # an int that no float can hold
         return False
+
+
+def checked_seconds(timeout_s: object) -> float:
+    """Return a timeout as a float that the loop's timers accept.
+
+    Called before anything is sent or changed: found later, inside a timer, a bad timeout would end the whole producer.
+
+    Raises:
+        TypeError: the timeout is not a number.
+        ConfigError: the timeout is not finite, or too large.
+    """
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise TypeError(f"a timeout is a number of seconds, not {type(timeout_s).__name__}")
+    if not -LONGEST_S < timeout_s < LONGEST_S:  # nan fails this too (faults: M17)
+        raise ConfigError(f"a timeout of {timeout_s} s: it must be below {LONGEST_S:g} s")
+    return float(timeout_s)

@@ -14,7 +14,6 @@ from aiokprod.metrics import INFINITY, Metrics
 from aiokprod.model import Health, Persistence, ProducerState
 from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.failing import FailingBatches, Trouble
-from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
@@ -25,6 +24,7 @@ from aiokprod.waits import readable
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.cluster.client import ClusterClient
     from aiokprod.explanation import Explanation
+    from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 
 UNREACHABLE_S: Final = 5.0
 """How long no broker answers until the producer is DEGRADED: another one is asked within a second of the first failure."""

@@ -15,9 +15,8 @@ from typing import Any, Final, Unpack, cast
 
 from aiokprod.cluster.client import ClusterClient
 from aiokprod.cluster.cluster_listener import SilentListener
-from aiokprod.cluster.connection.control_request import checked_seconds
 from aiokprod.config import ProducerConfig, ProducerOptions
-from aiokprod.config.call_timeouts import check_timeout
+from aiokprod.config.call_timeouts import check_timeout, checked_seconds
 from aiokprod.config.option_checks import shown
 from aiokprod.errors import (
     AiokprodError,

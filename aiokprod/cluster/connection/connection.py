@@ -24,10 +24,11 @@ from typing import Any, Final, cast
 
 from aiokprod.cluster.connection.answer_clock import AnswerClock
 from aiokprod.cluster.connection.answer_limits import answer_bytes
-from aiokprod.cluster.connection.control_request import LONGEST_S, ControlCall, RequestMessage, checked_seconds, decoded
+from aiokprod.cluster.connection.control_request import ControlCall, RequestMessage, decoded
 from aiokprod.cluster.connection.hang_up import HangUp, ended_by_broker, for_one_waiter, timed_out
 from aiokprod.cluster.connection.throttle import Throttle
 from aiokprod.cluster.hosts import address_of
+from aiokprod.config.call_timeouts import LONGEST_S, checked_seconds
 from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.forms import mypyc_attr
 from aiokprod.liveness import Stall

@@ -7,30 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Protocol
 
 from aiokprod.cluster.connection.answer_limits import answer_elements, check_counts
-from aiokprod.errors import ConfigError
 from aiokprod.wire.reader import Budget, Reader
-
-LONGEST_S: Final = 1e9
-"""More than thirty years; above it event loops differ in what their timers accept."""
-
-
-def checked_seconds(timeout_s: object) -> float:
-    """Return a timeout as a float that the loop's timers accept.
-
-    Called before anything is sent or changed: found later, inside a timer, a bad timeout would end the whole producer.
-
-    Raises:
-        TypeError: the timeout is not a number.
-        ConfigError: the timeout is not finite, or too large.
-    """
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        raise TypeError(f"a timeout is a number of seconds, not {type(timeout_s).__name__}")
-    if not -LONGEST_S < timeout_s < LONGEST_S:  # nan fails this too (faults: M17)
-        raise ConfigError(f"a timeout of {timeout_s} s: it must be below {LONGEST_S:g} s")
-    return float(timeout_s)
 
 
 class RequestMessage(Protocol):

@@ -142,10 +142,9 @@ def check_files(config: ProducerConfig) -> None:
     Raises:
         ConfigError: a file cannot be read, or holds no PEM.
     """
-    if any(path is not None for path in (config.ssl_cafile, config.ssl_certfile, config.ssl_keyfile)):
-        from aiokprod.cluster.dialing.tls import check_readable
+    from aiokprod.cluster.dialing.tls import check_readable
 
-        check_readable(_files(config))
+    check_readable(_files(config))
 
 
 def _mechanisms(config: ProducerConfig) -> Callable[[], Mechanism]:

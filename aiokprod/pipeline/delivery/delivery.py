@@ -25,13 +25,13 @@ from weakref import ref
 
 from aiokprod.errors import AiokprodError
 from aiokprod.forms import mypyc_attr
-from aiokprod.hooks import Server
 from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.pipeline.delivery.waiter import DoneCallback, Listener, SharedCallback, Waiter, Wakeable, wake
 from aiokprod.record_metadata import RecordMetadata
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Explanation
+    from aiokprod.hooks import Server
 
 
 class RecordHolder:

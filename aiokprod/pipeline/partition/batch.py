@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokprod.errors import AiokprodError
-from aiokprod.hooks import Server
 from aiokprod.model import TimestampType
 from aiokprod.pipeline.delivery.delivery import Delivery
 from aiokprod.pipeline.delivery.waiter import DoneCallback, SharedCallback
@@ -41,6 +40,7 @@ from aiokprod.waits import EventKind
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Explanation
+    from aiokprod.hooks import Server
 
 BATCH_OVERHEAD_BYTES: Final = 61  # header of a v2 batch
 LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME  # looked up once: it is named for each awaited record

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import TYPE_CHECKING
 
 from aiokprod.cluster.owned_tasks import OwnedTasks
 from aiokprod.config import ProducerConfig
@@ -15,12 +16,14 @@ from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.delivery.delivery_reports import DeliveryReports
 from aiokprod.pipeline.effects import Effects
-from aiokprod.pipeline.partition.batch_hooks import BatchHooks
 from aiokprod.pipeline.partition.data_losses import DataLosses
 from aiokprod.pipeline.partition.defects import Defects
 from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.flushes import Flushes
 from aiokprod.pipeline.partition.settings import PipelineSettings
+
+if TYPE_CHECKING:  # loaded if an interceptor follows batches
+    from aiokprod.pipeline.partition.batch_hooks import BatchHooks
 
 
 class PipelineContext:
@@ -47,7 +50,11 @@ class PipelineContext:
         self.metrics = metrics
         self.log = log
         self.interceptors = interceptors
-        self.batch_hooks = BatchHooks(loop, interceptors) if interceptors.sees_batches else None
+        self.batch_hooks: BatchHooks | None = None
+        if interceptors.sees_batches:
+            from aiokprod.pipeline.partition.batch_hooks import BatchHooks
+
+            self.batch_hooks = BatchHooks(loop, interceptors)
         self.effects = effects  # what state changes lead to
         self.flushes = flushes  # which flush waits for what
         self.tasks = tasks  # a task that crashes fails the producer

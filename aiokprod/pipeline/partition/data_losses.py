@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aiokprod.errors import AcknowledgedRecordsLostError
-from aiokprod.hooks import DataLoss
 from aiokprod.interceptor_chain import InterceptorChain, raise_soon
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -21,6 +20,7 @@ from aiokprod.wire.reader import ZERO_UUID
 if TYPE_CHECKING:  # loaded at the start, with what talks to brokers
     from aiokprod.cluster.client import ClusterClient
     from aiokprod.cluster.metadata.snapshot import TopicSnapshot
+    from aiokprod.hooks import DataLoss
 
 SETTLES_S: Final = 1.0
 """After so many seconds the brokers that answer Metadata know that a topic was made again."""
@@ -89,6 +89,8 @@ class Suspicion:
 
     def event(self) -> DataLoss:
         """Return what interceptors are told."""
+        from aiokprod.hooks import DataLoss
+
         return DataLoss(
             topic=self.topic,
             partition=self.partition,

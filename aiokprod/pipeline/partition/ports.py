@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from aiokprod.pipeline.delivery.delivery import Delivery, position_of
 from aiokprod.pipeline.partition.batch import BatchOwner
-from aiokprod.pipeline.partition.column_batch import BatchListener
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
-from aiokprod.records.column_rows import Section
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Explanation
+    from aiokprod.pipeline.partition.column_batch import BatchListener
+    from aiokprod.records.column_rows import Section
 
 
 class RecordQueue(BatchOwner):
