@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Final
 
@@ -26,8 +27,6 @@ def address_of(host: str, port: int | str) -> str:
 
 def is_ip(host: str) -> bool:
     """Return whether this is an address and not a name."""
-    import ipaddress  # not for a command that only reads its options
-
     try:
         ipaddress.ip_address(without_brackets(host).partition("%")[0])
     except ValueError:
