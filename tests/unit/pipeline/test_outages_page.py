@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import threading
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,14 +25,17 @@ from unittest.mock import patch
 
 import pytest
 from outage_cases import OUTAGES, TOPIC, Outage, Scene, service
+from spark_outage import ATTEMPTS, BATCHES, ROWS, Story, story_of_spark
 from virtual_rig import run
 
 from aiokprod import Producer
 from aiokprod.claims.rows import Status
 from aiokprod.claims.writer import ClaimsWriter
+from aiokprod.errors import BootstrapError
 from aiokprod.logs import StateLog
 from aiokprod.metrics import HistogramSnapshot
 from aiokprod.model import Health, ProducerState
+from aiokprod.spark.errors import RowError
 from aiokprod.testing.virtual import VirtualNetwork
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "integrations"))
@@ -185,12 +189,16 @@ def shown(lines: list[str], most: int = 2) -> str:
     return "<br>".join(told) + (f"<br>and {more} more" if more > 0 else "")
 
 
-def section(outage: Outage, seen: Seen) -> str:
-    health, after = seen.health, seen.after
-    assert health is not None
+def health_cell(health: Health) -> str:
     ready = "ready" if health.ready else "not ready"
     reason = "" if health.reason is None else f": `{cell(health.reason)}`"
     error = "" if health.last_error is None else f"<br>`last_error`: `{cell(health.last_error)}`"
+    return f"{health.state.value}, {ready}{reason}{error}"
+
+
+def section(outage: Outage, seen: Seen) -> str:
+    health, after = seen.health, seen.after
+    assert health is not None
     names = [re.findall(r"aiokprod_\w+", query)[0] for query in seen.alerts]
     fired = ", ".join(f"`{name}`" for name in names) or "none"
     if after is None:
@@ -200,7 +208,7 @@ def section(outage: Outage, seen: Seen) -> str:
         end = f"{late}{after.state.value}, {'ready' if after.ready else 'not ready'}<br>{shown(seen.last_lines, 3)}"
     rows = (
         ("log", shown(seen.lines)),
-        ("health", f"{health.state.value}, {ready}{reason}{error}"),
+        ("health", health_cell(health)),
         ("metrics", ", ".join(seen.moved) or "nothing"),
         ("alerts, in ten minutes", fired),
         ("explain", f"`{cell(seen.explained[0])}`"),
@@ -250,6 +258,74 @@ def claims_section() -> str:
     return f"\n## {CLAIMS}\n\n{cause}\n\n| | |\n|---|---|\n{table}"
 
 
+SPARK: Final = "A task of Spark"
+SPARK_CAUSE: Final = (
+    "All brokers die while a task of the sink ([spark.md](spark.md)) writes rows. Read the log of its executor and the failed\n"
+    "task in Spark's UI: health, metrics and explain are those of the sink's producer, which no code of yours sees."
+)
+
+
+class SparkSigns:
+    """What the producer of a task says of itself, and what is in the log of its executor."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.seen = Seen()
+        self._lines = lines
+        self._before: dict[str, float] = {}
+
+    def before(self, producer: Producer) -> None:
+        assert not self._lines.lines, "in calm"
+        self._before = numbers(producer)
+
+    def during(self, producer: Producer) -> None:
+        seen, told = self.seen, producer.explain()
+        seen.lines, seen.health = list(self._lines.lines), producer.health()
+        seen.moved, seen.explained = moved(self._before, numbers(producer)), str(told).splitlines()
+
+
+def spark_signs() -> tuple[Seen, Story]:
+    lines = Lines()
+    logger = logging.getLogger("aiokprod")
+    logger.addHandler(lines)
+    try:
+        signs = SparkSigns(lines)
+        story = story_of_spark(signs, SEEN_S)
+    finally:
+        logger.removeHandler(lines)
+    return signs.seen, story
+
+
+def spark_section(seen: Seen, story: Story) -> str:
+    """Return the section of a task of the Spark sink."""
+    first = story.attempts[0]
+    assert seen.health is not None
+    assert first.error is not None and story.elsewhere.error is not None
+    rows = (
+        ("log", shown(seen.lines)),
+        ("health", health_cell(seen.health)),
+        ("metrics", ", ".join(seen.moved)),
+        ("alerts", "none of the producer's: the sink takes no interceptors. Alert on Spark's failed tasks and queries"),
+        ("explain", f"`{cell(seen.explained[0])}`"),
+        ("the task, after", f"{first.seconds:.0f} s: {raised(first.error)}"),
+        ("in a new worker, after", f"{story.elsewhere.seconds:.0f} s: {raised(story.elsewhere.error)}"),
+        (
+            "end",
+            f"within ten minutes all {len(story.attempts)} attempts (`spark.task.maxFailures`) have failed after"
+            f" {first.seconds:.0f} s each, and so has the job. Run again when the brokers are back, it writes its"
+            f" {story.after.rows:,} rows in {story.after.seconds:.0f} s. The topic has {story.written:,} records: what was"
+            " acknowledged before is there twice, as at least once has it",
+        ),
+    )
+    table = "".join(f"| {name} | {text} |\n" for name, text in rows)
+    return f"\n## {SPARK}\n\n{SPARK_CAUSE}\n\n| | |\n|---|---|\n{table}"
+
+
+def raised(error: BaseException) -> str:
+    """Return an error as the last lines of a traceback show it."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return "<br>".join(f"`{cell(line)}`" for line in text.splitlines())
+
+
 def page() -> str:
     return PAGE.read_text(encoding="utf-8").partition(MARK)[2].partition(f"\n{BENCH_MARK}")[0]
 
@@ -274,8 +350,18 @@ def test_a_full_disk_for_claims_and_its_end_are_in_the_log() -> None:
     assert claims_section() == f"\n## {CLAIMS}\n{parts()[CLAIMS]}"
 
 
+def test_a_task_of_spark_and_its_end_are_seen_in_its_log_and_its_error() -> None:
+    seen, story = spark_signs()
+    assert spark_section(seen, story) == f"\n## {SPARK}\n{parts()[SPARK]}"
+    assert seen.lines and seen.health is not None and not seen.health.ready and seen.moved
+    assert [type(each.error) for each in story.attempts] == [RowError] * ATTEMPTS
+    assert isinstance(story.elsewhere.error, BootstrapError)
+    assert story.after.error is None and story.after.rows == BATCHES * ROWS
+    assert story.written == story.after.rows + ROWS, "the rows of the first call were acknowledged before"
+
+
 def test_the_page_has_each_outage_in_their_order() -> None:
-    assert list(parts()) == [*(outage.name for outage in OUTAGES), CLAIMS]
+    assert list(parts()) == [*(outage.name for outage in OUTAGES), CLAIMS, SPARK]
 
 
 if __name__ == "__main__":
@@ -284,6 +370,8 @@ if __name__ == "__main__":
     if len(chosen) == len(OUTAGES):
         head, _, rest = PAGE.read_text(encoding="utf-8").partition(MARK)
         bench = "".join(rest.partition(f"\n{BENCH_MARK}")[1:])
-        PAGE.write_text(head + MARK + "".join([*texts, claims_section()]) + bench, encoding="utf-8")
+        PAGE.write_text(
+            head + MARK + "".join([*texts, claims_section(), spark_section(*spark_signs())]) + bench, encoding="utf-8"
+        )
     else:
         print("".join(texts))
