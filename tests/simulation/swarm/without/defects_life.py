@@ -48,7 +48,7 @@ DEFECTS = (
                 "",
             ),
             Change(
-                "cluster.connection.control_request",
+                "config.call_timeouts",
                 "    if isinstance(timeout_s, bool) or",
                 "    if timeout_s is None:\n        return timeout_s\n    if isinstance(timeout_s, bool) or",
             ),
