@@ -12,7 +12,7 @@ from typing import Final
 
 from aiokprod.model import ProducerState
 from aiokprod.values import FrozenValue
-from aiokprod.waits import EventKind, WaitsFor, readable
+from aiokprod.waiting import EventKind, WaitsFor, readable
 
 __all__ = [
     "Event",

@@ -21,7 +21,7 @@ from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.partition_queue import PartitionQueue
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
-from aiokprod.waits import WaitsFor, readable
+from aiokprod.waiting import WaitsFor, readable
 
 NAMED: Final = 3
 """Topics, or partitions, that a text names; the others are counted."""

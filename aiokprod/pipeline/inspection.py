@@ -19,7 +19,7 @@ from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.sending.dispatcher import TopicDispatcher
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.wall_clock import wall_s
-from aiokprod.waits import readable
+from aiokprod.waiting import readable
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.cluster.client import ClusterClient

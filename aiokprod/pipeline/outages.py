@@ -19,7 +19,7 @@ from aiokprod.pipeline.partition.failing import FailingBatches
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.sending.parking import Parking
 from aiokprod.pipeline.wall_clock import wall_s
-from aiokprod.waits import WaitsFor, readable
+from aiokprod.waiting import WaitsFor, readable
 
 FULL_S: Final = 2.0
 """How long nothing that waits for room is given any until the log says that the buffer is full."""

@@ -52,7 +52,7 @@ from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.watch import Watch
 from aiokprod.randomness import new_random
-from aiokprod.waits import WaitsFor
+from aiokprod.waiting import WaitsFor
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Obstacle, ProducerExplanation

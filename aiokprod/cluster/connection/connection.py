@@ -33,7 +33,7 @@ from aiokprod.errors import ConnectionLostError, ProtocolError
 from aiokprod.forms import mypyc_attr
 from aiokprod.liveness import Stall
 from aiokprod.logs import StateLog
-from aiokprod.waits import WaitsFor
+from aiokprod.waiting import WaitsFor
 from aiokprod.wire.exchange import ANY_SIZE, NO_BODY, Entry, Exchange, Settled
 from aiokprod.wire.frames import encode_request_header, response_header_flexible
 from aiokprod.wire.produce import FLEXIBLE_FROM as PRODUCE_FLEXIBLE_FROM

@@ -18,7 +18,7 @@ from aiokprod.pipeline.partition.partition_queue import Destination, PartitionQu
 from aiokprod.pipeline.partition.timeline import Happening
 from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.timer_queue import TimerQueue
-from aiokprod.waits import EventKind
+from aiokprod.waiting import EventKind
 
 
 class Brokers(Destination):

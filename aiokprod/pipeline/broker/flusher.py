@@ -33,7 +33,7 @@ from aiokprod.pipeline.partition.waits import Wait
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.batch import TRANSACTIONAL_BIT, batch_header
 from aiokprod.records.compression import CODEC_BITS
-from aiokprod.waits import EventKind, WaitsFor
+from aiokprod.waiting import EventKind, WaitsFor
 from aiokprod.wire.codes import NAMES
 from aiokprod.wire.messages.produce import ProduceRequest
 from aiokprod.wire.produce import (

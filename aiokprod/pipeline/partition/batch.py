@@ -36,7 +36,7 @@ from aiokprod.records.batch import encode_records
 from aiokprod.records.compression import decompress
 from aiokprod.records.decoder import split_records
 from aiokprod.records.headers import encode_headers
-from aiokprod.waits import EventKind
+from aiokprod.waiting import EventKind
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Explanation

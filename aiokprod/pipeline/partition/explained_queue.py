@@ -19,7 +19,7 @@ from aiokprod.pipeline.partition.settings import PipelineSettings
 from aiokprod.pipeline.partition.timeline import SHORTEST_TOLD_S, Happening, Timeline, merged, note, time_of
 from aiokprod.pipeline.partition.waits import Wait, batches_ahead, ledger_wait
 from aiokprod.pipeline.wall_clock import wall_ms
-from aiokprod.waits import EventKind, WaitsFor
+from aiokprod.waiting import EventKind, WaitsFor
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Explanation

@@ -34,7 +34,7 @@ from aiokprod.pipeline.partition.ledger_actions import (
 from aiokprod.pipeline.partition.ledger_entry import ACKED, ASKED, DEAD, WAITING, Entries, Entry, State
 from aiokprod.pipeline.partition.size_limit import SizeLimit
 from aiokprod.pipeline.partition.verdicts import Kind, is_ambiguous, judge
-from aiokprod.waits import WaitsFor
+from aiokprod.waiting import WaitsFor
 
 SEQUENCES = 2**31  # a sequence number is followed by 0 after the last (broker: 1.1)
 LAST_EPOCH = 32767

@@ -18,7 +18,7 @@ from aiokprod.pipeline.delivery.delivery import Delivery, RecordHolder
 from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.pipeline.partition.timeline import Waited, note, waits_told
 from aiokprod.record_metadata import RecordMetadata
-from aiokprod.waits import EventKind, WaitsFor
+from aiokprod.waiting import EventKind, WaitsFor
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Explanation

@@ -56,7 +56,7 @@ from aiokprod.pipeline.timer_queue import TimerQueue
 from aiokprod.pipeline.wall_clock import wall_ms
 from aiokprod.records.column_rows import Section
 from aiokprod.records.compression import OFFLOAD_BYTES, compress
-from aiokprod.waits import EventKind, WaitsFor
+from aiokprod.waiting import EventKind, WaitsFor
 from aiokprod.wire.codes import ErrorCode, name_of
 
 if TYPE_CHECKING:  # loaded at the start, with what talks to brokers

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokprod.logs import printable
-from aiokprod.waits import EventKind, WaitsFor
+from aiokprod.waiting import EventKind, WaitsFor
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Event

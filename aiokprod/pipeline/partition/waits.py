@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from aiokprod.pipeline.partition.ledger import Entry, Ledger
 from aiokprod.pipeline.partition.ledger_entry import ACKED
-from aiokprod.waits import WaitsFor
+from aiokprod.waiting import WaitsFor
 
 
 class Wait:

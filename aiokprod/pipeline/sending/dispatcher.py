@@ -25,7 +25,7 @@ from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.partition.value_run import ValueRun
 from aiokprod.pipeline.sending.partitioners import TopicPartitioner
-from aiokprod.waits import WaitsFor
+from aiokprod.waiting import WaitsFor
 
 if TYPE_CHECKING:  # loaded at the start, with what talks to brokers
     from aiokprod.cluster.metadata.snapshot import TopicSnapshot

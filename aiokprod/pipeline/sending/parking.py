@@ -58,7 +58,7 @@ from aiokprod.pipeline.sending.send_timeouts import SendTimeouts
 from aiokprod.pipeline.sending.serializing import SerializingLine, let_go
 from aiokprod.pipeline.timer_queue import TimerQueue
 from aiokprod.records.decoder import decode_headers
-from aiokprod.waits import WaitsFor, readable
+from aiokprod.waiting import WaitsFor, readable
 from aiokprod.wire.codes import ErrorCode, name_of
 
 if TYPE_CHECKING:  # loaded at the start, with what talks to brokers

@@ -93,7 +93,7 @@ class Attempt:
 
 @dataclass
 class Story:
-    """What became of the job."""
+    """The attempts of the job, and its records."""
 
     attempts: list[Attempt]
     """those of a job that fails"""
@@ -116,7 +116,7 @@ class Watcher(Protocol):
 
 
 class Worker:
-    """What Spark does in an executor: it gives rows to the sink's writer, and again after a failure.
+    """A stand-in for Spark in an executor: it gives rows to the sink's writer, and again after a failure.
 
     Args:
         run: the clock and the network.

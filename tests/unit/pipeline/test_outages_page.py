@@ -266,7 +266,7 @@ SPARK_CAUSE: Final = (
 
 
 class SparkSigns:
-    """What the producer of a task says of itself, and what is in the log of its executor."""
+    """The signs that the producer of a task gives: what it says of itself, and what is in the log of its executor."""
 
     def __init__(self, lines: Lines) -> None:
         self.seen = Seen()

@@ -20,6 +20,7 @@ VIRTUAL = (
     "run_in_virtual_time",  # tests/unit/pipeline/rig.py
     "played",  # tests/unit/testing/virtual/test_virtual_threads.py
     "VirtualNetwork",
+    "VirtualRun",
 )
 VIRTUAL_RIGS = (
     "virtual_rig",

@@ -1,6 +1,6 @@
 """`WaitsFor` and `EventKind`: what records wait for, and what happens to them, for the modules that note it.
 
-Apart from `explanation`, whose values are made when somebody asks, and which a plain producer does not load.
+Apart from `explanation`, whose values are made when a program asks for them, and which a plain producer does not load.
 """
 
 from __future__ import annotations
