@@ -33,6 +33,7 @@ from aiokprod.errors import (
 )
 from aiokprod.foreign_calls import ForeignCalls, without_arguments
 from aiokprod.forms import is_compiled
+from aiokprod.late import Late
 from aiokprod.life import Life
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
@@ -50,14 +51,17 @@ from aiokprod.records.compression import check_codec
 from aiokprod.thread_sends import send_from_thread
 
 if TYPE_CHECKING:  # imported where it is used: a plain producer starts without them
+    from aiokprod import explanation
     from aiokprod.cluster.metadata.snapshot import ClusterSnapshot
-    from aiokprod.explanation import ProducerExplanation
     from aiokprod.pipeline.columns.send_columns import ColumnsSend
+    from aiokprod.records import columns
     from aiokprod.records.column_rows import ColumnTable
-    from aiokprod.records.columns import BytesColumn, HeadersColumn
-    from aiokprod.transactions.prepared import PreparedTransaction
-    from aiokprod.transactions.transaction import Transaction
+    from aiokprod.transactions import prepared
+    from aiokprod.transactions import transaction as transactions
     from aiokprod.transactions.transactor import Transactor
+else:
+    columns, explanation = Late("aiokprod.records.columns"), Late("aiokprod.explanation")
+    prepared, transactions = Late("aiokprod.transactions.prepared"), Late("aiokprod.transactions.transaction")
 
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 HeadersArgument = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -446,10 +450,10 @@ class Producer(_Base):
     async def send_columns(
         self,
         topic: str,
-        values: BytesColumn,
-        keys: BytesColumn | None = None,
+        values: columns.BytesColumn,
+        keys: columns.BytesColumn | None = None,
         *,
-        headers: HeadersColumn | None = None,
+        headers: columns.HeadersColumn | None = None,
         partitions: object = None,
         timestamps_ms: object = None,
         placements: bool = False,
@@ -498,7 +502,7 @@ class Producer(_Base):
         return report
 
     # ------------------------------------------------------------------ transactions
-    def transaction(self) -> Transaction:
+    def transaction(self) -> transactions.Transaction:
         """Return a transaction for an `async with` block; see docs/transactions.md.
 
             async with producer.transaction() as transaction:
@@ -526,9 +530,7 @@ class Producer(_Base):
         """
         if self.config.transactional_id is None:
             raise UsageError("the producer has no transactional_id: give it one to write in transactions")
-        from aiokprod.transactions.transaction import Transaction
-
-        return Transaction(self._transactor)
+        return transactions.Transaction(self._transactor)
 
     def begin_transaction(self) -> None:
         """Open a transaction: what is sent from now on is part of it. A plain call; nothing is sent by it.
@@ -590,7 +592,7 @@ class Producer(_Base):
         check_timeout("timeout of abort_transaction()", timeout)
         return await self._transactor().abort(None if timeout is None else checked_seconds(timeout))
 
-    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+    async def prepare_transaction(self, timeout: float | None = None) -> prepared.PreparedTransaction:
         """Deliver what was sent in the transaction, and leave its end to another process: see docs/transactions.md.
 
             prepared = await producer.prepare_transaction()
@@ -748,7 +750,7 @@ class Producer(_Base):
         """Return state, readiness and liveness, without I/O; callable from any thread."""
         return self._life.health()
 
-    def explain(self) -> ProducerExplanation:
+    def explain(self) -> explanation.ProducerExplanation:
         """Return why deliveries are slow or stuck, with numbers, and the oldest record; see docs/explain.md.
 
         Computed when it is called, without I/O, in any state: before the start, while starting or closing, closed, failed, in a

@@ -25,13 +25,16 @@ from weakref import ref
 
 from aiokprod.errors import AiokprodError
 from aiokprod.forms import mypyc_attr
+from aiokprod.late import Late
 from aiokprod.pipeline.delivery.unasked import Unasked
 from aiokprod.pipeline.delivery.waiter import DoneCallback, Listener, SharedCallback, Waiter, Wakeable, wake
 from aiokprod.record_metadata import RecordMetadata
 
 if TYPE_CHECKING:  # loaded when an explanation is asked for
-    from aiokprod.explanation import Explanation
+    from aiokprod import explanation
     from aiokprod.hooks import Server
+else:
+    explanation = Late("aiokprod.explanation")
 
 
 class RecordHolder:
@@ -98,7 +101,7 @@ class RecordHolder:
         """Fail the record with this error if it has not been stamped; False: it has been, or has its outcome."""
         raise AssertionError("abstract")
 
-    def explain(self, index: int) -> Explanation:
+    def explain(self, index: int) -> explanation.Explanation:
         """Return where the record is, what it waits for, and what happened to it. From any thread."""
         raise AssertionError("abstract")
 
@@ -242,7 +245,7 @@ class Delivery:
             return self._holder.ask(self._index)
         return watch.unasked is not None and watch.unasked.ask(self._index)
 
-    def explain(self) -> Explanation:
+    def explain(self) -> explanation.Explanation:
         """Return where the record is, what it waits for, since when, and what happened to it; see docs/explain.md.
 
         Computed from the state of the producer when it is called; nothing is sent. It may be called in any state, also after
