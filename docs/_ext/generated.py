@@ -128,6 +128,7 @@ API: Final = {
 """The names on each page `docs/reference/api_NAME.md`; `module.*` stands for the public names of a module."""
 NOT_INHERITED: Final = ("object", "dict", "tuple", "int", "str", "Enum", "Exception", "Generic", "Protocol", "Producer")
 """Classes whose members are not shown again at the classes that derive from them."""
+BASES_OF_VALUES: Final = ("Value", "FrozenValue")  # `aiokprod.values`: they have no members of their own
 INNER: Final = ("checked", "three_arguments")  # functions of `serializers` that the pipeline calls, and programs do not
 NAME_OF_CHOICES: Final = re.compile(r"\b([A-Z]\w+Name)\b")
 
@@ -513,7 +514,9 @@ def _on_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines:
 
 
 def _on_bases(app: Any, name: str, obj: Any, options: Any, bases: list[Any]) -> None:
-    bases[:] = [base for base in bases if not getattr(base, "__name__", "").startswith("_")] or [object]
+    names = [getattr(base, "__name__", "") for base in bases]
+    shown = [not name.startswith("_") and name not in BASES_OF_VALUES for name in names]
+    bases[:] = [base for base, is_shown in zip(bases, shown, strict=True) if is_shown] or [object]
 
 
 def _on_source_read(app: Any, docname: str, source: list[str]) -> None:
