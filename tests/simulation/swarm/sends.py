@@ -109,7 +109,9 @@ class Sends:
                 self.books.wrong("let in while ending", f"{account}")
             waits_for_room = account.delivery.explain().waits_for is WaitsFor.ROOM
             # Behind a strike it may be put off to the next turn, in the same line.
-            if via == "try_send" and waits_for_room and not scene.world.may_be_healed:
+            if scene.world.may_be_healed:
+                pass
+            elif via == "try_send" and waits_for_room:
                 self.books.wrong("try_send waits", f"{account} waits for room")
             elif was_empty and waits_for_room and producer.metrics()["buffer_waiting_records"] == 1:
                 self.books.wrong("never fits", f"{account} waits for room in an empty buffer")
