@@ -162,7 +162,9 @@ class TopicDispatcher:
         assert self.snapshot is not None
         queue = self.queues.get(partition)
         if queue is None:
-            queue = self.queues[partition] = self._make_queue(self.snapshot, partition)
+            made = self._make_queue(self.snapshot, partition)
+            # One for each partition, or its sequence numbers would begin twice: a finalizer may have opened it meanwhile.
+            queue = self.queues.setdefault(partition, made)
         self._by_number[partition] = queue
         return queue
 

@@ -522,11 +522,11 @@ class Parking:
         """Return the dispatcher of this topic, made when it is first asked for."""
         dispatcher = self.topics.get(topic)
         if dispatcher is None:
-            dispatcher = self._new_dispatcher(topic)
-            dispatcher.learn(self._client.topic(topic), self._clock())
-            self.topics[topic] = (
-                dispatcher  # knows the topic by now: nothing would let it learn what has not changed since
-            )
+            made = self._new_dispatcher(topic)
+            made.learn(self._client.topic(topic), self._clock())
+            # Behind it, as nothing would let it learn what has not changed since. A finalizer that the collector has run
+            # meanwhile may have sent to the topic, and its record stands in another one.
+            dispatcher = self.topics.setdefault(topic, made)
         return dispatcher
 
     def _new_dispatcher(self, topic: str) -> TopicDispatcher:

@@ -65,7 +65,7 @@ def _may_be_fenced(scene: Scene) -> bool:
     """Return whether another instance has the id, or transactions have a short timeout."""
     options = scene.world.options
     is_shared = scene.world.producers > 1 and "{index}" not in options["transactional_id"]
-    return is_shared or options["transaction_timeout_ms"] != NEVER_MS
+    return is_shared or options.get("transaction_timeout_ms") != NEVER_MS
 
 
 # ---------------------------------------------------------------------- the log

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import logging
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 from faults_of_the_process import Books
 from rig import run_in_virtual_time, started, turns
-from source_points import Collected, collecting
+from source_points import MOST_POINTS, Collected, Point, collecting
 
 from aiokprod import Delivery, Producer
 from aiokprod.errors import AiokprodError, BufferFullError, RecordRecalledError, UsageError
@@ -66,6 +68,40 @@ def test_a_finalizer_sends_wherever_the_collector_runs(inner: str) -> None:
                     gc.collect()
                     await books.check(f"{inner} in {outer} at each {every}")
             assert came == 6 * 7 * len(INNER), "each was collected"
+
+    run_in_virtual_time(scenario())
+
+
+@pytest.mark.pure("points are lines of the sources")
+@pytest.mark.parametrize("inside", ["Parking.dispatcher", "TopicDispatcher._open"])
+def test_a_finalizer_sends_to_the_same_topic_while_it_is_made(inside: str) -> None:
+    numbers = count()
+
+    async def scenario() -> None:
+        async with started(linger_ms=5) as (cluster, producer):
+            for number in range(MOST_POINTS):
+                topic, sent, first = f"new-{number}", list[Delivery](), next(numbers) + 1
+                cluster.create_topic(topic)
+                await producer.partitions_for(topic)
+                inner = Point(number, partial(sends, producer, topic, sent), None, inside)
+                inner.arm()
+                try:
+                    sends(producer, topic, sent)
+                finally:
+                    inner.disarm()
+                sends(producer, topic, sent)
+                async with asyncio.timeout(100):
+                    await producer.flush()
+                assert [delivery.exception() for delivery in sent] == [None] * (2 + inner.has_struck), inner
+                values = [record.value for record in cluster.records(topic)]
+                wanted = [b"%d" % each for each in range(first, first + len(sent))]
+                assert sorted(values) == sorted(wanted), inner  # two queues of a partition would have the same numbers
+                if not inner.has_struck:
+                    break
+            assert number > 5
+
+    def sends(producer: Producer, topic: str, sent: list[Delivery]) -> None:
+        sent.append(producer.send(topic, b"%d" % next(numbers), partition=0))
 
     run_in_virtual_time(scenario())
 
