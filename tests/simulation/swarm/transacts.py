@@ -75,7 +75,7 @@ class Transacts:
         self._spawn(self._begin(self._life(step)), step, "begin")
 
     async def _begin(self, life: Life) -> Deal | None:
-        call = self.books.call("begin", life.key)
+        call, accounts = self.books.call("begin", life.key), len(self.books.accounts)
         try:
             transaction = life.producer.transaction()
             await transaction.__aenter__()
@@ -89,9 +89,10 @@ class Transacts:
         finally:
             call.ended = self.scene.now()
             self.scene.tell(str(call))
-        return self._begun(life, transaction)
+        return self._begun(life, transaction, accounts)
 
-    def _begun(self, life: Life, transaction: Transaction) -> Deal:
+    def _begun(self, life: Life, transaction: Transaction, accounts: int) -> Deal:
+        """Note that it has begun; `accounts`: how many records were sent before the call."""
         last = self.deal_of(life)
         if last is not None and last.is_open and last.life == life.key:
             self.books.wrong("begun before the end was known", f"behind {last.run.name}: {last.transaction!r}")
@@ -100,6 +101,9 @@ class Transacts:
         deal = Deal(transaction, run, life.key)
         self.deals.append(deal)
         self.books.runs[life.index] = run
+        for account in self.books.accounts[accounts:]:
+            if account.life == life.key and account.refused is None:
+                account.run = run  # sent by a finalizer, or another task, as soon as it was open
         life.is_ending = False
         return deal
 
@@ -213,11 +217,11 @@ class Transacts:
 
     async def _block(self, life: Life, step: Step) -> None:
         args = step.args
-        call = self.books.call("block", life.key)
+        call, accounts = self.books.call("block", life.key), len(self.books.accounts)
         transaction = life.producer.transaction()
         try:
             async with transaction:
-                deal = self._begun(life, transaction)
+                deal = self._begun(life, transaction, accounts)
                 sent = {"topic": args["topic"], "size": args["size"], "count": args["count"], "watch": args["watch"]}
                 self.sends.send(Step(step.at, "send", sent | {"producer": life.index}))
                 await asyncio.sleep(args.get("lasts", 0.0))
