@@ -12,7 +12,7 @@ send_columns        many records out of buffers: BytesColumn, IntColumn, Headers
                     or a SendColumnsError, out
 errors              all errors; Persistence says whether a failed record may be in the log
 ProducerInterceptor the base class of hooks that see each record
-Health, CloseReport the state of a producer, and the records that close() could not deliver
+Health, CloseReport the state of a producer, and the records that close() could not deliver; PurgeReport: of purge()
 Explanation         where a record is and what it waits for; ProducerExplanation: why deliveries are slow
 Transaction         records and offsets that become visible together: TransactionOutcome says whether they did;
                     GroupMetadata names the consumer whose offsets are part of it; end_transaction ends a
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from aiokprod.model import InTransaction as InTransaction
     from aiokprod.model import Persistence as Persistence
     from aiokprod.model import ProducerState as ProducerState
+    from aiokprod.model import PurgeReport as PurgeReport
     from aiokprod.model import Record as Record
     from aiokprod.model import TimestampType as TimestampType
     from aiokprod.model import TransactionOutcome as TransactionOutcome
@@ -101,6 +102,7 @@ _WHERE = {
     "Explanation": "explanation",
     "ProducerExplanation": "explanation",
     "ProducerState": "model",
+    "PurgeReport": "model",
     "ProducerInterceptor": "hooks",
     "BytesColumn": "records.columns",
     "HeadersColumn": "records.columns",
@@ -141,6 +143,7 @@ __all__ = [
     "ProducerExplanation",
     "ProducerInterceptor",
     "ProducerState",
+    "PurgeReport",
     "Reader",
     "Record",
     "RecordMetadata",

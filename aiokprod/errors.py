@@ -8,7 +8,8 @@ AiokprodError
 |  +- RecordTypeError (TypeError), InvalidTopicError, InvalidPartitionError, InvalidTimestampError, InvalidColumnError
 +- BufferFullError                           slow down: await ready(), or use send_many
 +- DeliveryError                             one record was not delivered; `persistence` says whether it may be in the log
-|  +- DeliveryTimeoutError, SendTimeoutError, RetriesExhaustedError, RecordRecalledError, RecordTooLargeError
+|  +- DeliveryTimeoutError, SendTimeoutError, RetriesExhaustedError, RecordTooLargeError
+|  +- RecordRecalledError > RecordPurgedError
 |  +- UnknownTopicError, PartitionOutOfRangeError, TopicAuthorizationError
 |  +- BrokerRejectedError > InvalidRecordError
 |  +- IdentityLostError, RecordOvertakenError, UndeliveredAtCloseError
@@ -267,6 +268,12 @@ class RecordRecalledError(DeliveryError):
     in_transaction = InTransaction.CONTINUE
     advice = "Nothing is wrong: the record was not sent. Send it again if it is wanted after all."
     default_persistence = Persistence.NOT_PERSISTED
+
+
+class RecordPurgedError(RecordRecalledError):
+    """`purge()` let go of the record before it was sent."""
+
+    advice = "Nothing is wrong: the program asked for it, and the record was not sent. Send it again if it is wanted after all."
 
 
 class RecordTooLargeError(DeliveryError, ValueError):

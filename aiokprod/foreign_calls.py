@@ -54,7 +54,6 @@ NAMES: Final = {
     "client": Foreign("aiokafka", "producer.health(), producer.partitions_for(...)"),
     "produce": Foreign("confluent-kafka", "producer.send(...); await it, or give it add_done_callback()"),
     "poll": Foreign("confluent-kafka", "nothing is polled: the event loop serves callbacks"),
-    "purge": Foreign("confluent-kafka", "await producer.close(0), or recall() of a Delivery"),
     "list_topics": Foreign("confluent-kafka", "await producer.partitions_for(topic)"),
     "set_sasl_credentials": Foreign("confluent-kafka", "a producer with other options"),
     "bootstrap_connected": Foreign("kafka-python", "producer.health()"),

@@ -104,6 +104,16 @@ class CloseReport(FrozenValue):
         return cls()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeReport:
+    """The records that `purge` found without an outcome."""
+
+    purged: int = 0
+    """how many records it let go: they failed with `RecordPurgedError`, and are certainly not in the log"""
+    in_flight: int = 0
+    """how many it left: they are in a request, or were in one, and go on to their true outcome"""
+
+
 class ProducerState(Enum):
     """The states of a producer."""
 

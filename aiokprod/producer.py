@@ -26,6 +26,7 @@ from aiokprod.errors import (
     ColumnsReport,
     ConfigError,
     InvalidColumnError,
+    RecordPurgedError,
     SendColumnsError,
     SendManyError,
     SendReport,
@@ -37,7 +38,7 @@ from aiokprod.late import Late
 from aiokprod.life import Life
 from aiokprod.logs import StateLog
 from aiokprod.metrics import Metrics
-from aiokprod.model import CloseReport, Health, TransactionOutcome
+from aiokprod.model import CloseReport, Health, PurgeReport, TransactionOutcome
 from aiokprod.pipeline.backend import Backend
 from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.partition.context import PipelineContext
@@ -690,6 +691,37 @@ class Producer(_Base):
         Cancellation: stops waiting; the records go on.
         """
         await self._life.check_open().flush()
+
+    def purge(self, topic: str | None = None, partition: int | None = None) -> PurgeReport:
+        """Let go of what is queued: records that are in no request yet fail with `RecordPurgedError` (NOT_PERSISTED).
+
+        A plain call. Records that were written to a broker, and may be in the log, are left: they go on to their true outcome,
+        which `flush()` waits for. `RecordPurgedError` goes to code that awaits a record, to interceptors and the metrics, and
+        not to `on_delivery_error`. In a transaction the records that were let go are left out of it, as by `recall()`.
+
+        Args:
+            topic: topic name; None is all topics.
+            partition: partition number; None is all partitions of the topic, and records that have no partition yet.
+
+        Returns:
+            How many records were let go, and how many were left.
+
+        Raises:
+            UsageError: a partition without a topic; or called in the middle of the producer's work (by a serializer, a
+                partitioner or a finalizer). Nothing was purged.
+            RecordTypeError, InvalidTopicError, InvalidPartitionError: an argument is wrong; nothing was purged.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
+        """
+        pipeline = self._life.check_open()
+        if topic is not None:
+            self._checks.checked_topic(topic)
+            if partition is not None:
+                self._checks.checked_partition(partition, topic)
+        elif partition is not None:
+            raise UsageError("purge() was given a partition without its topic: name the topic, too")
+        purged, in_flight = pipeline.parking.recall_all(topic, partition, RecordPurgedError("purged"))
+        return PurgeReport(purged=purged, in_flight=in_flight)
 
     # ------------------------------------------------------------------ asking
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:

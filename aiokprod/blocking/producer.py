@@ -27,7 +27,7 @@ from aiokprod.errors import AiokprodError, ConfigError, RecordTypeError, SendRep
 from aiokprod.explanation import ProducerExplanation
 from aiokprod.foreign_calls import WITH_ASYNC
 from aiokprod.logs import StateLog
-from aiokprod.model import CloseReport, Health
+from aiokprod.model import CloseReport, Health, PurgeReport
 from aiokprod.producer import HeadersArgument
 from aiokprod.record_metadata import RecordMetadata
 
@@ -265,6 +265,27 @@ class Producer:
         except TimeoutError:  # of the wait: a flush raises none
             raise TimeoutError(f"flush() took longer than {timeout:g} s: the records are still sent") from None
 
+    def purge(self, topic: str | None = None, partition: int | None = None) -> PurgeReport:
+        """Let go of what is queued: records that are in no request yet fail with `RecordPurgedError` (NOT_PERSISTED).
+
+        Records that were written to a broker, and may be in the log, are left: they go on to their true outcome. All that was
+        handed over before the call is in one of the two counts.
+
+        Args:
+            topic: topic name; None is all topics.
+            partition: partition number; None is all partitions of the topic, and records that have no partition yet.
+
+        Returns:
+            How many records were let go, and how many were left.
+
+        Raises:
+            RecordTypeError, InvalidTopicError, InvalidPartitionError: an argument is wrong; nothing was purged.
+            ProducerClosedError, ProducerFailedError: the producer was closed, or its thread has ended.
+            UsageError: a partition without a topic; or called where an event loop runs, which it would block.
+        """
+        thread = self._at_work("purge()")
+        return _wait(thread, thread.call(partial(_purge, thread.producer, topic, partition)))
+
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """Return the partitions of a topic from metadata, which is requested if the topic is unknown.
 
@@ -369,6 +390,10 @@ def _wait(thread: LoopThread, future: Future[T], timeout: float | None = None) -
         if not future.done():
             thread.cancel(future)
         raise
+
+
+async def _purge(producer: asyncio_producer.Producer, topic: str | None, partition: int | None) -> PurgeReport:
+    return producer.purge(topic, partition)
 
 
 def _is_iterable(values: object) -> bool:

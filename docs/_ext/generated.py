@@ -67,6 +67,7 @@ API: Final = {
         "aiokprod.Persistence",
         "aiokprod.SendReport",
         "aiokprod.CloseReport",
+        "aiokprod.PurgeReport",
         "aiokprod.Health",
         "aiokprod.ProducerState",
     ),

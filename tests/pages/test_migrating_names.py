@@ -26,7 +26,7 @@ from test_migrating_peers import rows
 
 from aiokprod import Delivery, Producer, ProducerConfig, RecordMetadata, TransactionOutcome, errors
 from aiokprod.errors import ConfigError
-from aiokprod.model import CloseReport, Health, Persistence
+from aiokprod.model import CloseReport, Health, Persistence, PurgeReport
 from aiokprod.testing import MockCluster
 
 with warnings.catch_warnings():
@@ -347,12 +347,12 @@ async def list_topics(both: Both) -> None:
 @row("confluent-kafka")
 async def purge(both: Both) -> None:
     both.names("producer.purge()", "`recall()`")
-    producer = await Producer(both.cluster.bootstrap_servers, linger_ms=10_000).start()
-    await producer.partitions_for(both.topic)
-    back, lost = producer.send(both.topic, b"back"), producer.send(both.topic, b"lost")
-    assert back.recall()
-    report = await producer.close(0)
-    assert report.count == 1 and isinstance(lost.exception(), errors.UndeliveredAtCloseError)
+    async with both.started(linger_ms=10_000) as producer:
+        await producer.partitions_for(both.topic)
+        back, lost = producer.send(both.topic, b"back"), producer.send(both.topic, b"lost")
+        assert back.recall()
+        assert producer.purge(both.topic) == PurgeReport(purged=1, in_flight=0)
+        assert isinstance(lost.exception(), errors.RecordPurgedError)
     assert both.values() == []
 
 

@@ -18,6 +18,7 @@ from aiokprod import (
     Producer,
     ProducerConfig,
     ProducerExplanation,
+    PurgeReport,
     Record,
     RecordMetadata,
     SendReport,
@@ -65,6 +66,8 @@ async def deliveries(producer: Producer, memory: MemoryProducer) -> None:
     delivery.add_done_callback(told)
     delivery.remove_done_callback(told)
     delivery.recall()
+    report = producer.purge("orders", 0)
+    assert_type((report, report.purged, report.in_flight), tuple[PurgeReport, int, int])
     one: Explanation = delivery.explain()
     assert_type((one.place, one.waits_for, one.events), tuple[Place, WaitsFor | None, tuple[Event, ...]])
     whole: ProducerExplanation = producer.explain()
@@ -145,6 +148,7 @@ def without_asyncio() -> None:
         assert_type(producer.send_many("orders", (b"%d" % number for number in range(3))), SendReport)
         assert_type(producer.partitions_for("orders"), list[int])
         producer.flush(timeout=5)
+        assert_type(producer.purge("orders"), PurgeReport)
         assert_type(producer.close(), CloseReport)
     blocking.Producer("localhost:9092", lingr_ms=5)  # type: ignore[call-arg]
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from aiokprod.pipeline.partition.batch import ProducerBatch
+from aiokprod.pipeline.partition.batch import ProducerBatch, Range
 from aiokprod.pipeline.partition.first_ack_guard import FirstAckGuard
 from aiokprod.pipeline.partition.leadership import Leadership
 from aiokprod.pipeline.partition.ledger_actions import (
@@ -188,6 +188,29 @@ class Ledger:
         if not entry.count:
             self._leave(entry)
         return True
+
+    def recall_all(self) -> tuple[list[tuple[ProducerBatch, list[Range]]], int]:
+        """Take out every record that `recall` would; the caller settles them, after this call.
+
+        Returns:
+            The batches with the ranges that left them, the oldest first; and how many records are left without an outcome.
+            Those were sent, so they have their outcome from the broker: each number that was given out stays where it is.
+        """
+        taken: list[tuple[ProducerBatch, list[Range]]] = []
+        entries = self.entries
+        while entries:
+            entry = entries[-1]
+            if entry.is_sent or entry.is_stamped or entry.is_dead:
+                break  # and so were all in front of it
+            ranges = entry.ranges if entry.is_sealed else entry.batch.live_ranges()
+            self._leave(entry)  # from the end: nothing has to be linked
+            taken.append((entry.batch, ranges))
+        taken.reverse()
+        left = 0
+        for entry in entries:
+            if entry.is_open_ended:
+                left += entry.count
+        return taken, left
 
     def _unsent_part(self, rest: Entry, index: int) -> Entry | None:
         """Return the part with this record that was cut off in front of the rest and never sent; None: there is none."""

@@ -581,6 +581,32 @@ class PartitionQueue(ExplainedQueue):
             self._effects.end()
         return True
 
+    def recall_all(self, error: AiokprodError) -> tuple[int, int]:
+        """Take all records out that are not stamped, and fail them with this error, of which the caller tells.
+
+        Returns:
+            How many they were, and how many are left: they were stamped, and go on to their outcome.
+        """
+        if not self.ledger.entries:
+            return 0, 0
+        taken, now = 0, self.loop.time()
+        error.topic, error.partition = self.topic, self.partition
+        self._begin_event()
+        self._effects.begin()
+        try:
+            batches, left = self.ledger.recall_all()
+            if batches:
+                # The open batch is the last one, and not stamped: a record that is appended to it now would be in no entry.
+                self.open_batch = None
+            for batch, ranges in batches:
+                for first, last in ranges:
+                    self._settle_segment(batch, Segment(first, last, -1, -1, error, 0, now), is_told=True)
+                    taken += last - first
+            self.is_torn = False
+        finally:
+            self._effects.end()
+        return taken, left
+
     def settled_owner(self) -> BatchOwner:
         return self._settled_owner
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aiokprod.errors import AiokprodError
 from aiokprod.pipeline.delivery.delivery import Delivery, position_of
 from aiokprod.pipeline.partition.batch import BatchOwner
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
@@ -75,6 +76,10 @@ class RecordQueue(BatchOwner):
 
     def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:
         """Take a batch of `send_columns`, which is encoded and charged for; the listener counts its rows as taken."""
+        raise AssertionError("abstract")
+
+    def recall_all(self, error: AiokprodError) -> tuple[int, int]:
+        """Take all records out that can be recalled, fail them with this error; return their number, and that of the rest."""
         raise AssertionError("abstract")
 
     def pending_bytes(self) -> int:

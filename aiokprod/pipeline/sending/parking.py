@@ -975,6 +975,48 @@ class Parking:
             self.effects.end()
         return len(failing) == most
 
+    def recall_all(self, topic: str | None, partition: int | None, error: AiokprodError) -> tuple[int, int]:
+        """Take records out that are not stamped, here and in their partitions, and fail them; the caller tells of that.
+
+        Args:
+            topic: its name; None: all topics.
+            partition: its number; None: all, and records without a partition.
+            error: a pattern of theirs.
+
+        Returns:
+            How many they were, and how many are left: they were stamped, and go on to their outcome.
+
+        Raises:
+            UsageError: code of ours is at work, whose queues may be half changed.
+        """
+        if self.effects.depth:
+            raise UsageError(
+                "purge() was called by code that interrupts the producer at work (a finalizer, a serializer, a partitioner, a"
+                " log handler): nothing was purged. Call it by loop.call_soon(producer.purge)"
+            )
+        taken = left = 0
+        dispatchers = list(self.topics.values()) if topic is None else [self.topics.get(topic)]
+        self.effects.begin()  # one state change: the room of the first must not admit the second, which is to leave, too
+        try:
+            # The partitions first: their records were sent before those that wait for them, and fail before them.
+            for dispatcher in dispatchers:
+                if dispatcher is not None:
+                    for number, queue in list(dispatcher.queues.items()):
+                        if partition is None or number == partition:
+                            queue_taken, queue_left = queue.recall_all(error.clone())
+                            taken, left = taken + queue_taken, left + queue_left
+            parked = [record for each in dispatchers if each is not None for record in each.waiting]
+            parked += [record for record, _ in self._put_off if topic is None or record.topic == topic]
+            for record in parked:
+                if not record.is_over and (partition is None or record.partition == partition):
+                    own = error.clone()
+                    own.topic, own.partition = record.topic, record.partition
+                    self.fail_parked(record, own)
+                    taken += 1
+        finally:
+            self.effects.end()
+        return taken, left
+
     def fail_all(self, of_record: Callable[[ParkedRecord], AiokprodError]) -> None:
         """Fail every parked record, whatever it waits for."""
         self.effects.begin()

@@ -262,6 +262,12 @@ class MemoryPartition(RecordQueue):
         self._look_at(self.loop.time())  # for the records behind it
         return True
 
+    def recall_all(self, error: AiokprodError) -> tuple[int, int]:
+        taken = len(self._pending)
+        while self._pending:
+            self._fail(self._pending.popitem(last=False)[1], error.clone(), 0)
+        return taken, 0
+
     def purge(self, error: Callable[[], AiokprodError]) -> None:
         """Fail all pending records."""
         while self._pending:

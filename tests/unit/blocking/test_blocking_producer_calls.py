@@ -16,13 +16,14 @@ from blocking_rig import LIMIT_S, in_thread, started, values, wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiokprod import ProducerConfig, ProducerState, Record
+from aiokprod import ProducerConfig, ProducerState, PurgeReport, Record
 from aiokprod.blocking import Producer
 from aiokprod.errors import (
     AiokprodError,
     ConfigError,
     InvalidTopicError,
     ProducerClosedError,
+    RecordPurgedError,
     RecordTypeError,
     SendManyError,
     SendTimeoutError,
@@ -75,6 +76,22 @@ def test_submit_returns_futures_in_the_order_of_the_calls() -> None:
         futures = [producer.submit("t", b"%d" % number) for number in range(3_000)]
         assert [future.result(LIMIT_S).offset for future in futures] == list(range(3_000))
         assert values(cluster) == [b"%d" % number for number in range(3_000)]
+
+
+def test_purge_lets_go_of_what_was_submitted_and_is_not_written() -> None:
+    with started(batch_size=0, max_in_flight_requests_per_connection=1) as (cluster, producer):
+        producer.partitions_for("t")
+        held = cluster.hold("Produce")
+        written = producer.submit("t", b"written")
+        wait_until(lambda: held.hits > 0)
+        futures = [producer.submit("t", b"%d" % number) for number in range(100)]
+        assert producer.purge("t", 0) == PurgeReport(purged=100, in_flight=1)
+        assert {type(future.exception(LIMIT_S)) for future in futures} == {RecordPurgedError}
+        cluster.release(held)
+        assert written.result(LIMIT_S).offset == 0
+        with pytest.raises(UsageError):
+            producer.purge(partition=0)
+        assert values(cluster) == [b"written"]
 
 
 def test_an_interrupt_while_it_waits_leaves_the_record_under_way() -> None:

@@ -20,7 +20,7 @@ from virtual_rig import Told
 
 from aiokprod import Delivery, Producer, Record, SendReport
 from aiokprod.cluster.metadata.snapshot import LeaderHint
-from aiokprod.errors import AiokprodError, RecordRecalledError, SendManyError
+from aiokprod.errors import AiokprodError, RecordPurgedError, RecordRecalledError, SendManyError
 from aiokprod.model import Persistence
 from aiokprod.pipeline.pipeline import Pipeline
 from aiokprod.testing import MockCluster
@@ -164,7 +164,22 @@ class SmallWorld:
         await self.producer.flush()
         for delivery in before:
             holder, index = delivery._position()
-            assert holder.is_settled(index), str(delivery.state)
+            assert holder.is_settled(index), str(delivery.explain())
+
+    def purged(self) -> int:
+        """Count the records of `send` that were purged."""
+        positions = [sent.delivery._position() for sent in self.sent]
+        errors = [holder.error(index) for holder, index in positions if holder.is_settled(index)]
+        return sum(isinstance(error, RecordPurgedError) for error in errors)
+
+    def purge(self) -> None:
+        """Let go of a part of what is queued, or of all."""
+        topic = self.random.choice([None, "t", "u", "never"])
+        partition = None if topic is None else self.random.choice([None, 0, self.partitions])
+        before = self.purged()
+        report = self.producer.purge(topic, partition)
+        if self.is_quiet:  # no other call has records
+            assert report.purged == self.purged() - before
 
     def task(self, work: Coroutine[Any, Any, object]) -> None:
         self.tasks.append(asyncio.create_task(work))
@@ -179,6 +194,8 @@ class SmallWorld:
         elif what < 0.6 and not self.is_quiet:
             self.task(self.send_many() if what < 0.56 or self.serializes else self.send_columns())
         elif what < 0.66 and self.sent:
+            if random.random() < 0.1:
+                self.purge()
             for _ in range(random.choice([1, 10])):
                 random.choice(self.sent[-60:]).delivery.recall()
         elif what < 0.7 and self.tasks:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from ledger_desk import Desk, numbers
 
+from aiokprod.errors import RecordRecalledError
+from aiokprod.pipeline.partition.batch import BatchOwner, ProducerBatch, Segment
 from aiokprod.pipeline.partition.ledger import LAST_EPOCH, SEQUENCES, Outcome
 from aiokprod.pipeline.partition.size_limit import SHARE
 from aiokprod.wire.reader import ZERO_UUID
@@ -157,6 +159,64 @@ def test_a_batch_that_left_does_not_come_back_with_a_neighbour_after_a_bump() ->
     assert desk.ledger.recall(first, 0)  # linked again
     assert list(desk.ledger.entries) == [head, third]
     assert len(desk.ledger.entries) == 2
+
+
+def test_a_purge_by_the_user_takes_what_was_never_stamped_and_leaves_no_gap_in_the_numbers() -> None:
+    desk = Desk()
+    desk.warm()
+    first, second, third, last = desk.send(2), desk.send(3), desk.send(4), desk.send(5)
+    assert desk.take() is first
+    assert desk.take() is second
+    desk.answer(first, TIMED_OUT)  # it may be in the log
+    taken, left = desk.ledger.recall_all()
+    assert taken == [(third.batch, [(0, 4)]), (last.batch, [(0, 5)])]
+    assert left == 5
+    assert list(desk.ledger.entries) == [first, second] and third.is_dead and last.is_dead
+    desk.answer(second, OUT_OF_ORDER)
+    desk.returned()
+    desk.backoff()
+    again = desk.send()
+    assert desk.fly() == [first]
+    desk.answer(first, 0, 10)
+    assert desk.fly() == [second, again]
+    assert numbers([first, second, again]) == [(0, 1, 2), (0, 3, 3), (0, 6, 1)]
+    assert desk.ledger.recall_all() == ([], 4)
+
+
+def test_a_purge_by_the_user_leaves_a_batch_that_was_refused_for_certain_and_lost_its_numbers() -> None:
+    """As a recall does: it was sent, so it has its outcome from the broker."""
+    desk = Desk()
+    desk.warm()
+    head, behind = desk.send(), desk.send()
+    assert desk.take() is head
+    desk.answer(head, OUT_OF_ORDER)
+    desk.returned()
+    assert desk.bumps == [((7, 0), False)] and not head.is_stamped
+    assert desk.ledger.recall_all() == ([(behind.batch, [(0, 1)])], 1)
+    assert list(desk.ledger.entries) == [head]
+
+
+def test_a_purge_by_the_user_takes_the_rest_of_a_batch_that_goes_in_parts() -> None:
+    desk = Desk()
+    desk.warm()
+    whole = desk.send(8)
+    desk.ledger.size_limit.refused(40, desk.now)
+    part = desk.take()
+    assert part is not None and 0 < part.count < 8 and part.batch is whole.batch
+    assert desk.ledger.recall_all() == ([(whole.batch, [(part.count, 8)])], part.count)
+    assert list(desk.ledger.entries) == [part]
+
+
+def test_a_purge_by_the_user_takes_the_open_batch_without_what_left_it_before() -> None:
+    desk = Desk()
+    batch = ProducerBatch(BatchOwner(), desk.now, 120.0, 0, 0, 0)
+    entry = desk.ledger.open(batch)
+    for _ in range(3):
+        batch.append(b"v", None, None, 0, 10, desk.now)
+    assert desk.ledger.recall(entry, 1)
+    batch.settle(Segment(1, 2, -1, -1, RecordRecalledError("recalled"), 0, desk.now))
+    assert desk.ledger.recall_all() == ([(batch, [(0, 1), (2, 3)])], 0)
+    assert not desk.ledger.entries
 
 
 def test_an_ambiguous_batch_without_numbers_that_is_answered_45_is_sent_again() -> None:

@@ -32,6 +32,7 @@ from aiokprod.errors import (
     ProducerClosedError,
     ProducerFailedError,
     ProducerNotStartedError,
+    RecordPurgedError,
     RecordRecalledError,
     RecordTooLargeError,
     RecordTypeError,
@@ -44,7 +45,7 @@ from aiokprod.errors import (
 )
 from aiokprod.explanation import Place
 from aiokprod.foreign_calls import NAMES
-from aiokprod.model import CloseReport, Persistence, ProducerState
+from aiokprod.model import CloseReport, Persistence, ProducerState, PurgeReport
 from aiokprod.pipeline.sending.hashes import murmur2_partition
 from aiokprod.testing import MemoryProducer, MockCluster
 from aiokprod.testing.memory.backend import MemoryBackend
@@ -762,6 +763,24 @@ def test_those_behind_a_delayed_record_go_on_when_it_is_recalled() -> None:
             assert late.recall() and not late.recall()
             assert isinstance(await outcome(late), RecordRecalledError) and late.attempts == 0
             assert (await behind).offset == 0
+
+    run(scenario)
+
+
+def test_a_purge_lets_go_of_all_that_has_no_outcome() -> None:
+    async def scenario() -> None:
+        async with MemoryProducer(topics={"t": 2, "u": 1}) as producer:
+            producer.hold()
+            kept = producer.send("u", b"kept")
+            purged = [producer.send("t", b"%d" % n, partition=n % 2) for n in range(4)]
+            assert producer.purge("t", 1) == PurgeReport(purged=2, in_flight=0)
+            assert producer.purge("t") == PurgeReport(purged=2, in_flight=0)
+            for delivery in purged:
+                assert isinstance(await outcome(delivery), RecordPurgedError) and delivery.attempts == 0
+            producer.release()
+            await kept
+            assert [record.value for record in producer.records] == [b"kept"]
+            assert producer.health().buffered_bytes == 0
 
     run(scenario)
 

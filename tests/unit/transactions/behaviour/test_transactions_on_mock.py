@@ -330,6 +330,26 @@ def test_a_transaction_whose_records_were_all_taken_back_commits(version: str) -
 
 
 @EVERY
+def test_records_that_were_purged_are_left_out_of_their_transaction(version: str) -> None:
+    async def scenario(cluster: MockCluster, producer: Producer) -> None:
+        async with producer.transaction():
+            await producer.send("t", b"first", partition=0)
+            producer.send("t", b"purged", partition=0)
+            producer.send("t", b"purged", partition=1)
+            assert producer.purge("t").purged == 2
+            producer.send("t", b"last", partition=0)
+        assert await committed(cluster) == [b"first", b"last"]
+        async with producer.transaction() as transaction:
+            producer.send("t", b"purged", partition=0)
+            await asyncio.sleep(0.05)
+            assert producer.purge().purged == 1
+        assert transaction.outcome is TransactionOutcome.COMMITTED
+        assert written(cluster) == [b"first", b"last"]
+
+    on(version, scenario, linger_ms=100)
+
+
+@EVERY
 def test_a_sequence_out_of_order_is_no_silent_bump(version: str) -> None:
     """faults: X24"""
 
