@@ -227,7 +227,7 @@ def test_a_batch_that_a_thread_compresses_is_let_go_and_what_comes_next_is_sent(
     run(scenario)
 
 
-# ---------------------------------------------------------------------- who hears of it
+# ---------------------------------------------------------------------- outcomes, and what hears of them
 class Seen(ProducerInterceptor):
     """The outcomes that an interceptor is told of."""
 
