@@ -44,9 +44,22 @@ def record_size_bound(key_bytes: int, value_bytes: int, header_bytes: int) -> in
         key_bytes, value_bytes: the sizes; -1 for null.
         header_bytes: the size of the encoded headers; 0 if there are none.
     """
+    # -1 for a null value is counted as it is: its length needs one byte. So the bound tells it from an empty one.
     if key_bytes < 0 and header_bytes == 0 and value_bytes < SMALL_VALUE_BYTES:
-        return SMALL_FIXED_BOUND + (value_bytes if value_bytes > 0 else 0)
-    return FIXED_BOUND + header_bytes + (key_bytes if key_bytes > 0 else 0) + (value_bytes if value_bytes > 0 else 0)
+        return SMALL_FIXED_BOUND + value_bytes
+    return FIXED_BOUND + header_bytes + (key_bytes if key_bytes > 0 else 0) + value_bytes
+
+
+def value_size_of(bound_bytes: int, key_bytes: int, header_bytes: int) -> int:
+    """Return the size of a value by `record_size_bound` of its record, or -1 for null.
+
+    Args:
+        bound_bytes: the bound.
+        key_bytes, header_bytes: as for `record_size_bound`.
+    """
+    if key_bytes < 0 and header_bytes == 0 and bound_bytes < FIXED_BOUND + SMALL_VALUE_BYTES:
+        return bound_bytes - SMALL_FIXED_BOUND
+    return bound_bytes - FIXED_BOUND - header_bytes - (key_bytes if key_bytes > 0 else 0)
 
 
 def encode_records(

@@ -65,6 +65,8 @@ async def deliveries(producer: Producer, memory: MemoryProducer) -> None:
 
     delivery.add_done_callback(told)
     delivery.remove_done_callback(told)
+    metadata = await delivery
+    assert_type((metadata.serialized_key_size, metadata.duplicate), tuple[int | None, bool])
     delivery.recall()
     report = producer.purge("orders", 0)
     assert_type((report, report.purged, report.in_flight), tuple[PurgeReport, int, int])

@@ -32,7 +32,7 @@ from aiokprod.pipeline.partition.kept_records import KeptRecords
 from aiokprod.pipeline.partition.outcomes import BatchOutcomes, Claim, Range, Segment
 from aiokprod.pipeline.partition.timeline import Happening, Timeline, Waited, merged
 from aiokprod.record_metadata import RecordMetadata
-from aiokprod.records.batch import encode_records
+from aiokprod.records.batch import SMALL_FIXED_BOUND, SMALL_VALUE_BYTES, encode_records, value_size_of
 from aiokprod.records.compression import decompress
 from aiokprod.records.decoder import split_records
 from aiokprod.records.headers import encode_headers
@@ -163,6 +163,7 @@ class ProducerBatch(BatchOutcomes):
         "_retained",
         "_retained_codec",
         "_retained_ranges",
+        "_sized_by",
         "_was_restored",
         "base_timestamp_ms",
         "delivery_timeout_s",
@@ -241,6 +242,9 @@ class ProducerBatch(BatchOutcomes):
         self._retained: bytes | bytearray | None = None  # the encoded section, once the columns are gone
         self._retained_codec = "none"
         self._retained_ranges: list[Range] = []
+        # The keys and headers that are gone from the columns; None: there were none. With them `sizes` tells that of a value.
+        # As tuples, which the garbage collector does not walk. Copies of references, once a batch: sizes would be a scan.
+        self._sized_by: tuple[tuple[bytes | None, ...] | None, tuple[bytes | None, ...] | None] | None = None
         self.waited: Waited | None = None  # of its first record, if that was parked
         self.timeline: Timeline | None = None  # what happened to it besides the usual; None: nothing did
         self._was_restored = False  # taken apart: several sections are made of it, none of which holds all
@@ -485,9 +489,16 @@ class ProducerBatch(BatchOutcomes):
             self._retained = section
             self._retained_codec = codec
             self._retained_ranges = list(ranges)
+            self._keep_sizes()
             self.values = []
             self.keys = None
             self.headers = None
+
+    def _keep_sizes(self) -> None:
+        """Keep what tells the sizes of keys and values, as keys and headers are about to leave the columns."""
+        keys, headers = self.keys, self.headers
+        if keys is not None or headers is not None:
+            self._sized_by = None if keys is None else tuple(keys), None if headers is None else tuple(headers)
 
     def _restore(self) -> None:
         """Fill the columns again from the retained section, after a split or a refusal by name (both rare)."""
@@ -553,6 +564,10 @@ class ProducerBatch(BatchOutcomes):
 
     def _let_go(self) -> None:
         """Drop what a batch needs until all its records have their outcome."""
+        if self.whole is None and not self.has_delivered():
+            self._sized_by = None
+        elif self._sized_by is None:
+            self._keep_sizes()
         self.values = []
         self.keys = None
         self.headers = None
@@ -592,8 +607,25 @@ class ProducerBatch(BatchOutcomes):
             deltas = self.timestamp_deltas
             timestamp = self.base_timestamp_ms if deltas is None else self.base_timestamp_ms + deltas[index]
             kind = CREATE_TIME
-        owner = self.owner
-        return RecordMetadata(owner.topic, owner.partition, offset, timestamp, kind)
+        owner, sizes = self.owner, self.sizes
+        value_size = (self.size_of_each if sizes is None else sizes[index]) - SMALL_FIXED_BOUND
+        key_size = -1
+        if self._sized_by is not None or value_size >= SMALL_VALUE_BYTES or self.whole is None:
+            key_size, value_size = self._data_sizes(index)
+        return RecordMetadata(
+            owner.topic, owner.partition, offset, timestamp, kind, key_size, value_size, segment.is_duplicate
+        )
+
+    def _data_sizes(self, index: int) -> tuple[int, int]:
+        """Return the sizes of key and value of a record; -1 for null."""
+        keys: Sequence[bytes | None] | None = self.keys
+        pairs: Sequence[bytes | None] | None = self.headers
+        if self._sized_by is not None:
+            keys, pairs = self._sized_by
+        key = None if keys is None else keys[index]
+        headers = None if pairs is None else pairs[index]
+        key_size = -1 if key is None else len(key)
+        return key_size, value_size_of(self.size_of(index), key_size, 0 if headers is None else len(headers))
 
     def error(self, index: int) -> AiokprodError | None:
         segment = self.segment_of(index)

@@ -133,7 +133,10 @@ class ColumnBatch(ProducerBatch):
 
     def metadata(self, index: int) -> RecordMetadata | None:
         self._know_records()
-        return super().metadata(index)
+        found = super().metadata(index)
+        if found is not None:  # of a section only the sizes of whole records are read
+            found.serialized_key_size = found.serialized_value_size = None
+        return found
 
     def size_of(self, index: int) -> int:
         self._know_records()

@@ -23,7 +23,9 @@ Range = tuple[int, int]
 class Segment:
     """Records `first` to `last` (exclusive) of a batch with one outcome."""
 
-    __slots__ = ("attempts", "base_offset", "error", "first", "last", "settled_at", "timestamp_ms", "unasked")
+    __slots__ = (
+        "attempts", "base_offset", "error", "first", "is_duplicate", "last", "settled_at", "timestamp_ms", "unasked",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,6 +36,7 @@ class Segment:
         error: AiokprodError | None,
         attempts: int,
         settled_at: float,
+        is_duplicate: bool = False,
     ) -> None:
         self.first = first
         self.last = last
@@ -42,6 +45,7 @@ class Segment:
         self.error = error  # None: delivered; else the pattern of which each delivery gets a copy
         self.attempts = attempts
         self.settled_at = settled_at
+        self.is_duplicate = is_duplicate  # it was in the log already when it was sent again
         self.unasked: Unasked | None = None  # of the records that failed while nothing waited for them
 
     def error_of(self, index: int) -> AiokprodError | None:
@@ -180,6 +184,13 @@ class BatchOutcomes(RecordHolder):
         self.settled_count = settled
         self._settled_before = 0
         return ranges
+
+    def has_delivered(self) -> bool:
+        """Return whether a record was delivered. Looks at each outcome."""
+        if any(segment.error is None for segment in self.segments):
+            return True
+        singles = self._singles
+        return singles is not None and any(segment.error is None for segment in singles.values())
 
     @property
     def unsettled_count(self) -> int:

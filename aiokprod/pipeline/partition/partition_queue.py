@@ -63,6 +63,8 @@ if TYPE_CHECKING:  # loaded at the start, with what talks to brokers
     from aiokprod.cluster.metadata.snapshot import TopicSnapshot
 
 PROOF: Final = Reason.PROOF
+ANSWER: Final = Reason.ANSWER
+DUPLICATE: Final = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 MOST_AWAKE: Final = 10
 """Batches of the partition that are in flight or go soon; what is behind them waits long enough to `rest`."""
@@ -247,6 +249,8 @@ class PartitionQueue(ExplainedQueue):
         self._incarnation = incarnation
         # Of the answer that is being applied: the timestamp the broker gave, on LogAppendTime topics; else -1.
         self._append_time_ms = -1
+        # The answer that is being applied says that its batch was in the log before this attempt.
+        self._is_duplicate = False
         # For explanations: what happened to the partition (None: nothing yet), when it last got or lost its leader, when a
         # chaser left, and when it asked for a producer id (loop time). All of it is written only when something goes wrong.
         self.timeline: Timeline | None = None
@@ -761,7 +765,13 @@ class PartitionQueue(ExplainedQueue):
                 self._batch_bytes = self._fill.limit_bytes
         if self._hooks is not None and self._settings.acks:
             self._note_answer(entry, attempt, None if code == NO_ANSWER else code, now)
-        self._append_time_ms = timestamp_ms if self.ledger.guard.is_log_append_time else -1
+        is_log_append_time = self.ledger.guard.is_log_append_time
+        self._append_time_ms = timestamp_ms if is_log_append_time else -1
+        # The broker tells a batch that it has from one that it has written by the time alone: it repeats that of the batch
+        # (broker: 2.1, 2.2). With LogAppendTime both have a time of the broker, and nothing tells them apart.
+        self._is_duplicate = code == DUPLICATE or (
+            code == 0 and attempt > 1 and not is_log_append_time and timestamp_ms == entry.batch.max_timestamp_ms
+        )
         self._begin_event()
         self.apply(self.ledger.answer(entry, attempt, code, base_offset, named, now, now_ms), now)
 
@@ -1168,7 +1178,7 @@ class PartitionQueue(ExplainedQueue):
             self._settle_named(action, action.refusal, now)
             return
         offset = -1 if action.base_offset is None else action.base_offset
-        error = None
+        error, is_duplicate = None, False
         if action.outcome != Outcome.DELIVERED:
             # One error for all ranges: made per record it would cost more than the records (faults: M13).
             since = batch.sent_at(action.ranges[0][0]) if action.ranges else batch.opened_at
@@ -1177,6 +1187,8 @@ class PartitionQueue(ExplainedQueue):
         else:
             if self._scope is not None:
                 self._note_written(offset, _records_of(action.ranges))
+            # A proof is of an earlier attempt, whose answer did not come.
+            is_duplicate = action.why is PROOF or (action.why is ANSWER and self._is_duplicate)
             if action.why is PROOF:
                 self.metrics.delivered_by_proof.add(_records_of(action.ranges))
             elif action.attempts > 1:
@@ -1188,7 +1200,7 @@ class PartitionQueue(ExplainedQueue):
             if action.ranges:
                 self._measure_delivery(batch, now)
         for first, last in action.ranges:
-            segment = Segment(first, last, offset, self._append_time_ms, error, action.attempts, now)
+            segment = Segment(first, last, offset, self._append_time_ms, error, action.attempts, now, is_duplicate)
             self._settle_segment(batch, segment, False)
             if offset >= 0:
                 # Offsets count the records that were sent, and those that left before have none: no gap between ranges.

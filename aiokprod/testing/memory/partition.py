@@ -197,7 +197,16 @@ class MemoryPartition(RecordQueue):
             in_transaction=self._enter is not None,
         )
         known = offset if self._settings.acks else None  # acks=0: no broker tells
-        metadata = RecordMetadata(self.topic, self.partition, known, record.timestamp_ms, TimestampType.CREATE_TIME)
+        key, value = record.key[0], record.value[0]
+        metadata = RecordMetadata(
+            self.topic,
+            self.partition,
+            known,
+            record.timestamp_ms,
+            TimestampType.CREATE_TIME,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
         self.metrics.records_delivered.add(1)
         self.metrics.topic(self.topic).records_delivered.add(1)
         self.metrics.delivery_seconds.record(now - record.sent_at)

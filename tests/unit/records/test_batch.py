@@ -15,6 +15,7 @@ from aiokprod.records.batch import (
     batch_header,
     encode_records,
     record_size_bound,
+    value_size_of,
 )
 from aiokprod.records.compression import CODEC_BITS, compress
 from aiokprod.records.decoder import decode_batches, split_records
@@ -178,6 +179,9 @@ def test_one_value_of_another_size_is_not_taken_for_one_of_theirs(other: bytes |
 @given(nullable_bytes, nullable_bytes, st.none() | header_pairs, deltas, st.integers(0, 2**20 - 1))
 @example(None, b"v" * (SMALL_VALUE_BYTES - 1), None, -(2**63), 2**20 - 1)
 @example(None, b"v" * SMALL_VALUE_BYTES, None, -(2**63), 2**20 - 1)
+@example(None, None, None, 0, 0)
+@example(None, b"", None, 0, 0)
+@example(b"", None, [("n", b"v")], 0, 0)
 @example(b"k" * 70_000, b"v" * 70_000, [("n" * 70_000, b"v" * 70_000)], 2**63 - 1, 2**20 - 1)
 @example(b"k", b"v", [("\U0001f680" * 100, None)] * 100, 0, 0)
 @QUICK
@@ -192,6 +196,7 @@ def test_a_record_is_not_larger_than_its_bound(
     value_bytes = -1 if value is None else len(value)
     pairs = encode_headers(headers) if headers else None
     bound = record_size_bound(key_bytes, value_bytes, 0 if pairs is None else len(pairs))
+    assert value_size_of(bound, key_bytes, 0 if pairs is None else len(pairs)) == value_bytes
     alone = encode_records([value], [key], [pairs], [timestamp_delta])
     later = len(alone) - len(encode(0)) + len(encode(offset_delta))  # its length field may need some more bytes
     assert bound >= later + len(encode(later)) - len(encode(len(alone)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -25,7 +26,7 @@ from aiokprod.pipeline.partition.batch import (
     SettledOwner,
 )
 from aiokprod.pipeline.partition.timeline import Happening
-from aiokprod.records.batch import encode_records
+from aiokprod.records.batch import encode_records, record_size_bound
 from aiokprod.records.compression import compress
 from aiokprod.records.decoder import split_records
 from aiokprod.records.headers import encode_headers
@@ -95,6 +96,23 @@ def test_unused_columns_do_not_exist_and_late_ones_are_filled_up() -> None:
         (b"", None, (("h", None),), 5),
     ]
     assert batch.max_timestamp_ms == BASE_MS + 5
+
+
+@pytest.mark.parametrize("is_delivered", [True, False])
+def test_a_finished_batch_keeps_keys_and_headers_for_their_sizes_if_a_record_was_delivered(is_delivered: bool) -> None:
+    batch = new_batch()
+    key = b"k" * 50_000
+    batch.append(b"v", key, ONE_HEADER, BASE_MS, record_size_bound(len(key), 1, len(ONE_HEADER)), 0.0)
+    batch.append(b"w", None, None, BASE_MS, record_size_bound(-1, 1, 0), 0.0)
+    references = sys.getrefcount(key)
+    batch.settle(Segment(0, 1, 7, -1, None if is_delivered else RecordTooLargeError("no"), 1, 0.0))
+    batch.settle(Segment(1, 2, 8, -1, RecordTooLargeError("no"), 1, 0.0))
+    assert batch.is_finished and batch.keys is None
+    assert sys.getrefcount(key) == references - (0 if is_delivered else 1)
+    metadata = batch.metadata(0)
+    if metadata is not None:
+        assert (metadata.serialized_key_size, metadata.serialized_value_size) == (50_000, 1)
+    assert (metadata is not None) == is_delivered
 
 
 def test_columns_whose_cells_are_all_alike_do_not_exist_and_are_filled_up_by_the_first_other_cell() -> None:
