@@ -5,7 +5,8 @@
     async with Producer("localhost:9092") as producer:
         metadata = await producer.send("orders", b"value", key=b"key")
 
-Producer            sends records; ProducerConfig holds its options; OAuthToken is what a provider of tokens returns
+Producer            sends records; ProducerConfig holds its options; OAuthToken is what a provider of tokens returns;
+                    Partitioner: the type of a function that chooses partitions
 Delivery            the outcome of one record: RecordMetadata, or an AiokprodError
 send_many           many records at once: Record in; SendReport, or a SendManyError, out
 send_columns        many records out of buffers: BytesColumn, IntColumn, HeadersColumn in; ColumnsReport,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     compiled: bool
     from aiokprod import errors as errors
     from aiokprod.config import OAuthToken as OAuthToken
+    from aiokprod.config import Partitioner as Partitioner
     from aiokprod.config import ProducerConfig as ProducerConfig
     from aiokprod.consuming.exactly_once import exactly_once as exactly_once
     from aiokprod.delivery_type import Delivery as Delivery
@@ -84,6 +86,7 @@ _WHERE = {
     "Producer": "producer",
     "ProducerConfig": "config",
     "OAuthToken": "config",
+    "Partitioner": "config",
     "Delivery": "pipeline.delivery.delivery",
     "RecordMetadata": "record_metadata",
     "Record": "model",
@@ -135,6 +138,7 @@ __all__ = [
     "InTransaction",
     "IntColumn",
     "OAuthToken",
+    "Partitioner",
     "Persistence",
     "PreparedPartition",
     "PreparedTransaction",

@@ -2,7 +2,8 @@
 
 from aiokprod.config.oauth_token import OAuthToken
 from aiokprod.config.options import ProducerOptions
+from aiokprod.config.partitioner import Partitioner
 from aiokprod.config.producer_config import ProducerConfig
 from aiokprod.config.secret import Secret
 
-__all__ = ["OAuthToken", "ProducerConfig", "ProducerOptions", "Secret"]
+__all__ = ["OAuthToken", "Partitioner", "ProducerConfig", "ProducerOptions", "Secret"]

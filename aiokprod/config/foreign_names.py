@@ -218,7 +218,9 @@ REFUSED: Final = {
     "dr.cb": Absent(_CALLBACK),
     "dr.msg.cb": Absent(_CALLBACK),
     "on.delivery": Absent(_CALLBACK),
-    "partitioner.cb": Absent("set partitioner to a function (key, all_partitions, available_partitions) -> int"),
+    "partitioner.cb": Absent(
+        "set partitioner to a function (topic, key, value, all_partitions, available_partitions) -> int"
+    ),
     "msg.order.cmp": Absent("records of a partition are sent in their order"),
     "default.topic.conf": Absent("write its options beside the others: there are none for topics alone"),
     "default.topic.config": Absent("write its options beside the others: there are none for topics alone"),

@@ -40,6 +40,8 @@ CALLS: Final = {
 """Methods of `ProducerInterceptor`, each with what it is given."""
 HOOKS: Final = tuple(name for name in CALLS if name.startswith("on_"))
 """Methods of `ProducerInterceptor` whose names begin with `on_`: any other such name is a misspelt one."""
+FULL_PARTITIONER: Final = 5
+"""arguments of a partitioner that sees whole records"""
 CLIENT_ID_LIMIT: Final = 2**15 - 1  # bytes; its length on the wire is an int16
 
 
@@ -287,15 +289,22 @@ class Partitioner(Check):
 
     def describe(self) -> str:
         names = ", ".join(repr(name) for name in self.names)
-        return f"one of {names}, or a plain function (key, all_partitions, available_partitions) -> int"
+        return (
+            f"one of {names}, or a plain function (key, all_partitions, available_partitions) -> int, or (topic, key, value,"
+            " all_partitions, available_partitions) -> int"
+        )
 
     def allows(self, value: object) -> bool:
         if isinstance(value, str):
             return value in self.names
-        return _is_callable_object(value) and not _is_coroutine_function(value) and takes(value, 3)
+        return (
+            _is_callable_object(value)
+            and not _is_coroutine_function(value)
+            and (takes(value, 3) or takes(value, FULL_PARTITIONER))
+        )
 
     def misfit(self, value: object) -> str:
-        return _own_arguments(value, 3)
+        return _own_arguments(value, 3, FULL_PARTITIONER)
 
 
 class Serializer(Check):

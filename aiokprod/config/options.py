@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict
 
 from aiokprod.config.oauth_token import OAuthTokenProvider
+from aiokprod.config.partitioner import KeyPartitioner, Partitioner
 from aiokprod.config.secret import Secret
 
 AcksName = Literal["all", "-1", "0", "1", -1, 0, 1]
@@ -47,7 +48,7 @@ class _Options(TypedDict, total=False):
     max_waiting_bytes: int | None
     compression_type: CodecName
     compression_level: int | None
-    partitioner: PartitionerName | Callable[..., int]
+    partitioner: PartitionerName | KeyPartitioner | Partitioner
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: float
     partitioner_ignore_keys: bool

@@ -56,6 +56,7 @@ API: Final = {
     "config": (
         "aiokprod.ProducerConfig",
         "aiokprod.OAuthToken",
+        "aiokprod.Partitioner",
         "aiokprod.config.ProducerOptions",
         "aiokprod.config.Secret",
     ),

@@ -47,6 +47,7 @@ CHECKED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("docs/how-to/deployment.md", "text"): (PROGRAMS,),
     ("docs/how-to/deployment.md", "yaml"): ("tests/pages/test_deployment_page.py",),  # and here
     ("docs/how-to/errors_and_retries.md", "text"): (PROGRAMS,) * 2,
+    ("docs/how-to/partitioners.md", "text"): (PROGRAMS,),
     ("docs/how-to/security.md", "properties"): ("tests/pages/test_security_templates.py",) * 11,
     ("docs/how-to/several_producers.md", "text"): (PROGRAMS,),
     ("docs/how-to/shutdown.md", "text"): (PROGRAMS,) * 2,

@@ -14,6 +14,7 @@ from aiokprod import (
     Explanation,
     GroupMetadata,
     OAuthToken,
+    Partitioner,
     PreparedTransaction,
     Producer,
     ProducerConfig,
@@ -81,6 +82,17 @@ def what_a_future_has_and_a_delivery_has_not(delivery: Delivery, metadata: Recor
     delivery.set_exception(ValueError())  # type: ignore[misc]
 
 
+def by_value(topic: str, key: bytes | None, value: bytes | None, every: Sequence[int], available: Sequence[int]) -> int:
+    return every[len(value or b"") % len(every)] if topic == "orders" else available[0]
+
+
+class ByTenant:
+    def __call__(
+        self, topic: str, key: bytes | None, value: bytes | None, every: Sequence[int], available: Sequence[int]
+    ) -> int:
+        return every[0]
+
+
 def first_partition(key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]) -> int:
     return all_partitions[0]
 
@@ -132,6 +144,11 @@ def options() -> None:
         transaction_timeout_ms=30_000,
     )
     config = ProducerConfig(bootstrap_servers=["localhost:9092"], acks=-1, partitioner=first_partition)
+    full: Partitioner = by_value
+    for each in (full, ByTenant()):
+        Producer("localhost:9092", partitioner=each)
+    Producer("localhost:9092", partitioner=first_partition)
+    Producer("localhost:9092", partitioner=lambda key, every, available: every[0])
     config.replace(acks=1, compression_type="none")
     Producer(config, acks=0)
     Producer("localhost:9092", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=a_token)
@@ -158,6 +175,7 @@ def without_asyncio() -> None:
 def wrong_options(some_text: str) -> None:
     """Pass wrong options: each line must be a type error, as an unneeded ignore is an error, too."""
     Producer("localhost:9092", acks="al")  # type: ignore[arg-type]
+    Producer("localhost:9092", partitioner=len)  # type: ignore[arg-type]
     Producer("localhost:9092", acks=2)  # type: ignore[arg-type]
     Producer("localhost:9092", compression_type="zst")  # type: ignore[arg-type]
     Producer("localhost:9092", compression_type=some_text)  # type: ignore[arg-type]

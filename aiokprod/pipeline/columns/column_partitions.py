@@ -55,6 +55,9 @@ def _chosen(partitioner: TopicPartitioner, table: ColumnTable, rows: Rows, sees_
     keys: list[bytes | None] = [None] * rows.count
     if table.keys is not None:
         keys = table.keys.slices(first, last)
+    values: list[bytes | None] = []
+    if partitioner.sees_values:
+        values = table.values.slices(first, last)
     chosen: list[int] = []
     for row, partition in enumerate(given):
         if partition is not None:
@@ -64,7 +67,7 @@ def _chosen(partitioner: TopicPartitioner, table: ColumnTable, rows: Rows, sees_
         if partitioner.is_sticky and (key is None or not sees_keys):
             chosen.append(ANY_PARTITION)
         else:
-            chosen.append(partitioner.choose(key, bounds[row]))
+            chosen.append(partitioner.choose_for(key, values[row] if values else None, bounds[row]))
     return chosen
 
 

@@ -144,7 +144,7 @@ class TopicDispatcher:
         partition = record.partition
         if partition is None:
             try:
-                partition = self.partitioner.choose(record.key, record.size_bytes)
+                partition = self.partitioner.choose_for(record.key, record.value, record.size_bytes)
             except PartitionerError as broken:  # the user's: the failure of this record alone
                 broken.topic = self.topic
                 self._fail(record, broken)

@@ -171,7 +171,7 @@ class Parking:
         ):
             if partition is None and dispatcher.partitioner.is_users:
                 patience, self.patience = self.patience, WAITS_IF_IT_MAY  # a user's partitioner may send, too
-                partition = dispatcher.partitioner.choose(key, size_bytes)
+                partition = dispatcher.partitioner.choose_for(key, value, size_bytes)
                 self.check_open()
                 self.patience = patience
                 if gate.waiting_count or gate.used_bytes + size_bytes + self.overhead_bytes > gate.open_bytes:
@@ -538,6 +538,7 @@ class Parking:
             adaptive=config.partitioner_adaptive_partitioning_enable,
             fill=fill,
             random=self._random,
+            topic=topic,
         )
         make_queue = partial(self._make_queue, partitioner.on_new_batch, fill)
         return TopicDispatcher(topic, partitioner, fill, make_queue, self.passed_on, self.fail_parked)

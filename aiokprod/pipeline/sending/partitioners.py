@@ -7,10 +7,11 @@ batch was opened, and from time to time how much waits at each partition.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import accumulate
 from random import Random
 
+from aiokprod.config.partitioner import sees_records
 from aiokprod.errors import ConfigError, PartitionerError
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.sending.hashes import (
@@ -34,6 +35,7 @@ class TopicPartitioner:
         self.by_murmur2 = False  # a key goes to its murmur2 hash: a column of keys is hashed without calling `choose`
         self.has_runs = False  # `stay_bytes` says how much goes to the partition that was chosen last
         self.is_users = False  # code of the user, which may do anything: send, close
+        self.sees_values = False  # `choose_for` is to be given the value
         self.count = 0
         self.available: list[int] = []
 
@@ -45,6 +47,10 @@ class TopicPartitioner:
     def choose(self, key: bytes | None, size_bytes: int) -> int:
         """Choose the partition of the next record."""
         raise AssertionError("abstract")
+
+    def choose_for(self, key: bytes | None, value: bytes | None, size_bytes: int) -> int:
+        """Choose the partition of the next record. For a partitioner of the user, which may want to see the record."""
+        return self.choose(key, size_bytes)
 
     def stay_bytes(self) -> int:
         """Return the bytes of records without a key that may follow the last one before `choose` is to be asked again."""
@@ -213,13 +219,13 @@ class Hashing(TopicPartitioner):
 
 
 class Custom(TopicPartitioner):
-    """A function of the user: `(key, all partitions, available partitions) -> partition`."""
+    """A function of the user: `(key, all partitions, available partitions) -> partition`; or `Partitioner`, the full form."""
 
-    def __init__(
-        self, random: Random, function: Callable[[bytes | None, Sequence[int], Sequence[int]], object]
-    ) -> None:
+    def __init__(self, random: Random, function: Callable[..., object], topic: str) -> None:
         super().__init__(random)
         self.is_users = True
+        self.sees_values = sees_records(function)
+        self._topic = topic
         self._function = function
         self._all: range = range(0)
         self._given: tuple[int, ...] = ()  # the user cannot change our list through it
@@ -230,8 +236,16 @@ class Custom(TopicPartitioner):
         self._given = tuple(self.available)
 
     def choose(self, key: bytes | None, size_bytes: int) -> int:
+        return self.choose_for(key, None, size_bytes)
+
+    def choose_for(self, key: bytes | None, value: bytes | None, size_bytes: int) -> int:
         try:
-            partition: object = self._function(key, self._all, self._given)  # whatever the user's type says
+            # An object, whatever the user's type says.
+            partition: object = (
+                self._function(self._topic, key, value, self._all, self._given)
+                if self.sees_values
+                else self._function(key, self._all, self._given)
+            )
         except (SystemExit, KeyboardInterrupt):
             raise
         except (
@@ -250,7 +264,13 @@ class Custom(TopicPartitioner):
 
 
 def make_partitioner(
-    partitioner: str | Callable[..., int], *, ignore_keys: bool, adaptive: bool, fill: BatchFill, random: Random
+    partitioner: str | Callable[..., int],
+    *,
+    ignore_keys: bool,
+    adaptive: bool,
+    fill: BatchFill,
+    random: Random,
+    topic: str = "",
 ) -> TopicPartitioner:
     """Make the partitioner of one topic, by name or around a user's function.
 
@@ -259,7 +279,7 @@ def make_partitioner(
     hash partitioner.
     """
     if not isinstance(partitioner, str):
-        return Custom(random, partitioner)
+        return Custom(random, partitioner, topic)
     keys = None if ignore_keys else murmur2_keys()
     match partitioner:
         case "uniform_sticky":

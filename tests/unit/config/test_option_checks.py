@@ -292,7 +292,7 @@ def test_every_hook_of_an_interceptor_is_known_and_other_names_are_the_programs(
 def test_a_function_that_cannot_be_called_as_it_will_be_is_refused() -> None:
     for wrong in (lambda: b"", lambda one, two: b"", lambda one, two, three, four: b""):
         assert "(topic, headers, data)" in refused("value_serializer", wrong)
-    for wrong in (lambda: 0, lambda key: 0, lambda key, partitions: 0):
+    for wrong in (lambda: 0, lambda key: 0, lambda key, partitions: 0, lambda topic, key, every, available: 0):
         assert "(key, all_partitions, available_partitions)" in refused("partitioner", wrong)
     for right in (
         lambda data: data,
