@@ -9,6 +9,7 @@ Producer            sends records; ProducerConfig holds its options; OAuthToken 
                     Partitioner: the type of a function that chooses partitions
 Delivery            the outcome of one record: RecordMetadata, or an AiokprodError
 send_many           many records at once: Record in; SendReport, or a SendManyError, out
+create_batch        a RecordBatch, to fill, and to send to one partition as it is
 send_columns        many records out of buffers: BytesColumn, IntColumn, HeadersColumn in; ColumnsReport,
                     or a SendColumnsError, out
 errors              all errors; Persistence says whether a failed record may be in the log
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from aiokprod.model import Record as Record
     from aiokprod.model import TimestampType as TimestampType
     from aiokprod.model import TransactionOutcome as TransactionOutcome
+    from aiokprod.pipeline.sending.record_batch import RecordBatch as RecordBatch
     from aiokprod.producer import Producer as Producer
     from aiokprod.reader import Reader as Reader
     from aiokprod.record_metadata import RecordMetadata as RecordMetadata
@@ -90,6 +92,7 @@ _WHERE = {
     "Delivery": "pipeline.delivery.delivery",
     "RecordMetadata": "record_metadata",
     "Record": "model",
+    "RecordBatch": "pipeline.sending.record_batch",
     "InTransaction": "model",
     "Persistence": "model",
     "TimestampType": "model",
@@ -150,6 +153,7 @@ __all__ = [
     "PurgeReport",
     "Reader",
     "Record",
+    "RecordBatch",
     "RecordMetadata",
     "SendColumnsError",
     "SendManyError",

@@ -49,8 +49,6 @@ class ForeignName:
 NAMES: Final = {
     "stop": Foreign("aiokafka", "await producer.close(), or `async with Producer(...)`"),
     "send_and_wait": Foreign("aiokafka", "await producer.send(...), which waits for the acknowledgement"),
-    "create_batch": Foreign("aiokafka", "await producer.send_many(...): batches are made inside"),
-    "send_batch": Foreign("aiokafka", "await producer.send_many(...): batches are made inside"),
     "client": Foreign("aiokafka", "producer.health(), producer.partitions_for(...)"),
     "produce": Foreign("confluent-kafka", "producer.send(...); await it, or give it add_done_callback()"),
     "poll": Foreign("confluent-kafka", "nothing is polled: the event loop serves callbacks"),

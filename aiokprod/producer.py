@@ -27,6 +27,7 @@ from aiokprod.errors import (
     ConfigError,
     InvalidColumnError,
     RecordPurgedError,
+    RecordTypeError,
     SendColumnsError,
     SendManyError,
     SendReport,
@@ -44,6 +45,7 @@ from aiokprod.pipeline.delivery.unhandled_errors import UnhandledErrors
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.send_many import SendMany
 from aiokprod.pipeline.pipeline import Pipeline
+from aiokprod.pipeline.sending.record_batch import RecordBatch, filled_of, is_made_by
 from aiokprod.pipeline.sending.record_checks import RecordChecks
 from aiokprod.pipeline.sending.send_call import SendAttribute, SendCall
 from aiokprod.pipeline.sending.send_path import SendPath
@@ -501,6 +503,78 @@ class Producer(_Base):
         if report.failed or report.untaken:
             raise SendColumnsError(report)
         return report
+
+    def create_batch(self, topic: str, partition: int, *, size: int | None = None) -> RecordBatch:
+        """Return an empty batch for one partition, to be filled by `append` and sent by `send_batch`. See docs/sending.md.
+
+        Args:
+            topic: topic name.
+            partition: partition number.
+            size: bytes of the batch before compression, at most; None is `batch_size`, and `max_request_size` is the most.
+
+        Returns:
+            The batch.
+
+        Raises:
+            RecordTypeError, InvalidTopicError, InvalidPartitionError: an argument is wrong.
+            ConfigError: the producer has interceptors, which work on single records (unless they say `may_miss_columns`).
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
+        """
+        self._life.check_open()
+        config, checks = self.config, self._checks
+        checks.checked_topic(topic)
+        checks.checked_partition(partition, topic)
+        if not checks.interceptors.may_miss_columns:
+            raise ConfigError("create_batch passes by interceptors: use a producer without them")
+        if size is None:
+            size = config.batch_size
+        elif isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise RecordTypeError(f"size must be a number of bytes above 0, or None, not {shown(size)}", topic=topic)
+        return RecordBatch(checks, topic, partition, min(size, config.max_request_size), config.buffer_memory)
+
+    async def send_batch(self, batch: RecordBatch) -> list[Delivery]:
+        """Send the records of a batch to its partition as one batch: they are written together, or none of them is.
+
+        Returns when the batch is queued, behind what was sent before this call; await the Deliveries for the outcomes. While it
+        waits for room or for its topic, records that are sent later may go before it. A broker for which the batch is too
+        large gets it in parts.
+
+        Args:
+            batch: what `create_batch` of this producer returned; it takes no more records from now on.
+
+        Returns:
+            A Delivery for each record, in the order of `append`.
+
+        Raises:
+            UnknownTopicError, TopicAuthorizationError, PartitionOutOfRangeError: there is no such partition; nothing was taken.
+            RecordTypeError: the argument is something else.
+            UsageError: the batch is of another producer, or has been sent; or the transaction in which the call began is over.
+            ProducerNotStartedError, ProducerClosedError, ProducerFailedError, WrongLoopError, ForkedError: the producer cannot
+                be used in its current state, from this loop, or in this process.
+
+        Cancellation: the batch is not sent; it can be given to `send_batch` again.
+        """
+        pipeline = self._life.check_open()
+        given: object = batch
+        if not isinstance(given, RecordBatch):
+            raise RecordTypeError(f"batch must be what create_batch() has returned, not {type(given).__name__}")
+        if not is_made_by(batch, self._checks):
+            raise UsageError("the batch was made by another producer: each has limits and serializers of its own")
+        if self._path is not None:
+            self._path.check_caller()
+        filled, opening = filled_of(batch), pipeline.parking.opening
+        if filled.is_given:
+            raise UsageError("the batch has been given to send_batch() before: make another one with create_batch()")
+        batch.close()
+        if not filled.values:
+            return []
+        filled.is_given = True
+        try:
+            taken = await pipeline.parking.place(filled, batch.topic, batch.partition, opening)
+        finally:
+            filled.is_given = filled.is_taken
+        return cast("list[Delivery]", taken)
 
     # ------------------------------------------------------------------ transactions
     def transaction(self) -> transactions.Transaction:

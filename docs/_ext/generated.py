@@ -62,6 +62,7 @@ API: Final = {
     ),
     "records": (
         "aiokprod.Record",
+        "aiokprod.RecordBatch",
         "aiokprod.RecordMetadata",
         "aiokprod.TimestampType",
         "aiokprod.Delivery",

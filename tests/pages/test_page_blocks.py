@@ -56,7 +56,7 @@ CHECKED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("docs/index.md", "{toctree}"): (SITE,) * 6,
     ("docs/prometheus.md", "text"): ("tests/frameworks/test_prometheus_workers.py",),
     ("docs/reference/api_interceptors.md", "text"): (PROGRAMS,),
-    ("docs/sending.md", "text"): (PROGRAMS,) * 2,
+    ("docs/sending.md", "text"): (PROGRAMS,) * 3,
     ("docs/soak.md", ""): (COMMANDS,),
     ("docs/spark_exactly_once.md", ""): (HERE,),
     ("docs/testing.md", "text"): (HERE,),

@@ -21,6 +21,7 @@ from aiokprod import (
     ProducerExplanation,
     PurgeReport,
     Record,
+    RecordBatch,
     RecordMetadata,
     SendReport,
     Transaction,
@@ -69,6 +70,10 @@ async def deliveries(producer: Producer, memory: MemoryProducer) -> None:
     metadata = await delivery
     assert_type((metadata.serialized_key_size, metadata.duplicate), tuple[int | None, bool])
     delivery.recall()
+    batch = producer.create_batch("orders", 0, size=1_000)
+    assert_type((batch, batch.append(b"v", b"k", headers={"h": b"1"})), tuple[RecordBatch, bool])
+    assert_type(await producer.send_batch(batch), list[Delivery])
+    await asyncio.gather(*await producer.send_batch(batch))
     report = producer.purge("orders", 0)
     assert_type((report, report.purged, report.in_flight), tuple[PurgeReport, int, int])
     one: Explanation = delivery.explain()

@@ -1,8 +1,7 @@
 """Batches that a program fills: `create_batch` and `send_batch`.
 
-The records of a batch are sent one behind the other to its partition. They come in one request if nothing else fills the open
-batch of the partition before: with records of other calls between, or a batch that is larger than `max_batch_size`, they may
-come in two.
+The records of a batch are sent to its partition as one batch (`Producer.send_batch`): aiokafka's builder counts the bytes, ours
+encodes them.
 """
 
 from __future__ import annotations

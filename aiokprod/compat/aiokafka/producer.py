@@ -294,7 +294,7 @@ class AIOKafkaProducer(TransactionCalls):
         return FilledBatch(self._max_batch_size, self._key_serializer, self._value_serializer)
 
     async def send_batch(self, batch: FilledBatch, topic: str, *, partition: int | None) -> Sent:
-        """Send the records of a batch to a partition, one behind the other.
+        """Send the records of a batch to a partition, as one batch.
 
         Args:
             batch: what `create_batch` has returned; it takes no more records afterwards.
@@ -305,25 +305,50 @@ class AIOKafkaProducer(TransactionCalls):
             A Future of the place of the first record; None with acks=0, or if the batch is empty.
 
         Raises:
-            AiokprodError: as for `send`; records before the one that was refused are sent.
+            AiokprodError: as for `send`; none of the records is sent.
 
-        Cancellation: the records that were not accepted yet are not sent.
+        Cancellation: none of the records is sent, if the call was waiting for room.
         """
         await self._learn(topic, partition)
         number = self._partition(topic, partition, None, None, None, None)
         batch.close()
-        deliveries: list[Delivery] = []
-        for key, value, timestamp_ms, headers in batch.records:
-            delivery = self._accept(topic, value, key, number, headers, timestamp_ms)
-            if delivery is None:
-                delivery = await self._send_with_room(topic, value, key, number, headers, timestamp_ms)
-            deliveries.append(delivery)
         loop = asyncio.get_running_loop()
-        if not deliveries:
+        if not batch.records:
             empty: asyncio.Future[Any] = loop.create_future()
             empty.set_result(None)
             return empty
+        deliveries = await self._place(batch, topic, number)
         return cast("Sent", loop.create_task(outcome_of(deliveries, self._acks), name="aiokprod-compat-batch"))
+
+    async def _place(self, batch: FilledBatch, topic: str, partition: int) -> list[Delivery]:
+        """Send the records of a batch as one batch; one by one if they are too many for a request."""
+        with theirs_too():
+            ours = self._producer.create_batch(topic, partition, size=self._producer.config.max_request_size)
+            fits = all(
+                ours.append(value, key, headers=headers, timestamp_ms=timestamp_ms)
+                for key, value, timestamp_ms, headers in batch.records
+            )
+        if not fits:
+            return await self._send_singly(batch, topic, partition)
+        scope = asyncio.timeout(self._timeout_s)
+        try:
+            async with scope:
+                with theirs_too():
+                    return await self._producer.send_batch(ours)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        waited = f"no room for a batch of topic {topic!r} within request_timeout_ms"
+        raise be_theirs_too(BufferFullError(waited, topic=topic, elapsed_s=self._timeout_s))
+
+    async def _send_singly(self, batch: FilledBatch, topic: str, partition: int) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for key, value, timestamp_ms, headers in batch.records:
+            delivery = self._accept(topic, value, key, partition, headers, timestamp_ms)
+            if delivery is None:
+                delivery = await self._send_with_room(topic, value, key, partition, headers, timestamp_ms)
+            deliveries.append(delivery)
+        return deliveries
 
     # ------------------------------------------------------------------ what instrumentation asks for
     def _serialize(self, key: Any, value: Any, headers: Headers | None = None) -> tuple[Any, Any]:

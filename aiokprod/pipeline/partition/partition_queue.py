@@ -31,6 +31,7 @@ from aiokprod.pipeline.partition.column_batch import BatchListener, ColumnBatch
 from aiokprod.pipeline.partition.context import PipelineContext
 from aiokprod.pipeline.partition.data_losses import Suspicion
 from aiokprod.pipeline.partition.explained_queue import ExplainedQueue
+from aiokprod.pipeline.partition.filled_batch import FilledBatch
 from aiokprod.pipeline.partition.ledger import (
     Abort,
     Action,
@@ -434,6 +435,41 @@ class PartitionQueue(ExplainedQueue):
             self._sealed(batch)
         finally:
             effects.end()
+
+    def append_batch(self, filled: FilledBatch) -> list[Delivery]:
+        """Take a batch that a program has filled, which is charged for; the open one goes before it."""
+        effects, ledger = self._effects, self.ledger
+        effects.begin()
+        try:
+            # As columns: what `send` took before must not go behind it, and what comes later begins another batch.
+            self.seal()
+            now, generation = self.loop.time(), self._flushes.generation
+            timeout_s, times_ms = self._settings.delivery_timeout_s, filled.times_ms
+            batch = ProducerBatch(self, now, timeout_s, generation, RECORD_OVERHEAD_BYTES, times_ms[0])
+            for index, value in enumerate(filled.values):
+                key, headers = filled.keys[index], filled.headers[index]
+                batch.append(value, key, headers, times_ms[index], filled.sizes[index], now)
+            deliveries = [Delivery(batch, index) for index in range(batch.count)]
+            self._on_new_batch(self.partition)
+            self._opened(now)
+            self._destination.ready(self)
+            pending = self._flushes.prepare(generation)
+            try:
+                self._batches[batch] = None
+                batch.entry = ledger.open(batch)
+                ledger.seal()
+                pending[generation], filled.is_taken = pending[generation] + 1, True
+            except BaseException:
+                if not filled.is_taken:
+                    self._batches.pop(batch, None)
+                    ledger.drop(batch)
+                raise
+            self._sealed(batch)
+            if len(ledger.entries) > MOST_AWAKE:
+                batch.rest()
+        finally:
+            effects.end()
+        return deliveries
 
     def _append_first(
         self,

@@ -18,6 +18,7 @@ from aiokprod.pipeline.partition.value_run import ValueRun
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod.explanation import Explanation
     from aiokprod.pipeline.partition.column_batch import BatchListener
+    from aiokprod.pipeline.partition.filled_batch import FilledBatch
     from aiokprod.records.column_rows import Section
 
 
@@ -76,6 +77,10 @@ class RecordQueue(BatchOwner):
 
     def append_columns(self, section: Section, rows: Sequence[int], charge_bytes: int, listener: BatchListener) -> None:
         """Take a batch of `send_columns`, which is encoded and charged for; the listener counts its rows as taken."""
+        raise AssertionError("abstract")
+
+    def append_batch(self, filled: FilledBatch) -> list[Delivery]:
+        """Take a batch that a program has filled, which is charged for; a Delivery for each of its records."""
         raise AssertionError("abstract")
 
     def recall_all(self, error: AiokprodError) -> tuple[int, int]:

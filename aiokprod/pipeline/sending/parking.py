@@ -23,6 +23,7 @@ from aiokprod.errors import (
     TRY_LATER,
     AiokprodError,
     BufferFullError,
+    PartitionOutOfRangeError,
     RecordRecalledError,
     SendTimeoutError,
     SerializationError,
@@ -45,6 +46,7 @@ from aiokprod.pipeline.delivery.delivery import (
 from aiokprod.pipeline.partition.batch import ProducerBatch, Segment
 from aiokprod.pipeline.partition.batch_fill import BatchFill
 from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.filled_batch import FilledBatch
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import RecordQueue
 from aiokprod.pipeline.partition.send_many import heard
@@ -580,6 +582,44 @@ class Parking:
         if not dispatcher.is_needed and self.topics.get(dispatcher.topic) is dispatcher:
             del self.topics[dispatcher.topic]
             self.last_dispatcher = None
+
+    async def place(self, filled: FilledBatch, topic: str, partition: int, opening: int) -> list[Delivery]:
+        """Give a partition a batch that a program has filled, when there is room for it.
+
+        Args:
+            filled: the batch.
+            topic: a valid name.
+            partition: its number.
+            opening: `opening` when the call began.
+
+        Returns:
+            A Delivery for each record.
+
+        Raises:
+            UnknownTopicError, TopicAuthorizationError, PartitionOutOfRangeError: there is no such partition.
+            ProducerClosedError, ProducerFailedError, UsageError: no more is accepted, or not in this transaction.
+
+        Cancellation: nothing is taken.
+        """
+        charge_bytes = filled.charge_bytes
+        while True:
+            self.check_open()
+            self.check_same(opening)
+            count = len(await self.partitions_for(topic, None))
+            if partition >= count:
+                raise PartitionOutOfRangeError(
+                    f"partition {partition} does not exist: topic {topic!r} has partitions 0 to {count - 1}",
+                    topic=topic,
+                    partition=partition,
+                )
+            await self.room(charge_bytes)
+            try:
+                dispatcher = self.dispatcher(topic)  # may have been made again meanwhile
+                if self.is_open and self.opening == opening and dispatcher.is_known and partition < dispatcher.count:
+                    return dispatcher.queue_of(partition).append_batch(filled)
+            finally:
+                if not filled.is_taken:
+                    self.not_taken(charge_bytes)
 
     # ------------------------------------------------------------------ parked records that end
     def parked_counts(self) -> dict[str, int]:

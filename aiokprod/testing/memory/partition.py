@@ -15,6 +15,7 @@ from aiokprod.explanation import Explanation
 from aiokprod.model import Persistence, Record, TimestampType
 from aiokprod.pipeline.delivery.delivery import Delivery, is_disowned, is_watched
 from aiokprod.pipeline.partition.context import PipelineContext
+from aiokprod.pipeline.partition.filled_batch import FilledBatch
 from aiokprod.pipeline.partition.parked_record import ParkedRecord
 from aiokprod.pipeline.partition.ports import RecordQueue, Room
 from aiokprod.pipeline.partition.settings import RECORD_OVERHEAD_BYTES
@@ -92,6 +93,19 @@ class MemoryPartition(RecordQueue):
         record.delivery = delivery
         self._take(record, size_bytes + RECORD_OVERHEAD_BYTES)
         delivery._move_to(record, 0)  # pyright: ignore[reportPrivateUsage] - users are not shown it
+
+    def append_batch(self, filled: FilledBatch) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for value, key, headers, time_ms, size_bytes in zip(
+            filled.values, filled.keys, filled.headers, filled.times_ms, filled.sizes, strict=True
+        ):
+            now, generation = self.loop.time(), self._flushes.generation
+            record = self._made(value, key, headers, time_ms, size_bytes, now, generation)
+            delivery = record.delivery = Delivery(record, 0)
+            self._take(record, 0)
+            deliveries.append(delivery)
+        filled.is_taken = True
+        return deliveries
 
     def append_parked(self, record: ParkedRecord) -> None:
         pending = self._made(

@@ -69,6 +69,7 @@ class SmallWorld:
         self.told = Told()
         self.sent: list[Sent] = []
         self.many: list[tuple[str, list[int], SendReport]] = []
+        self.placed: list[tuple[str, list[int], list[Delivery]]] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self.number = 0
         self.depth = 0  # of hooks that send
@@ -158,6 +159,16 @@ class SmallWorld:
         values = [self.value() for _ in range(self.random.randint(1, 40))]
         await self.producer.send_columns(self.random.choice("tu"), column(values))
 
+    async def send_batch(self) -> None:
+        topic, numbers = self.random.choice("tu"), list[int]()
+        batch = self.producer.create_batch(topic, 0, size=self.random.choice([None, 5_000]))
+        for _ in range(self.random.randint(1, 30)):
+            value = self.value()
+            if len(value) > 1_000 or not batch.append(value):
+                break
+            numbers.append(self.number)
+        self.placed.append((topic, numbers, await self.producer.send_batch(batch)))
+
     async def flush(self) -> None:
         """Check that what was sent before the call has its outcome when it returns."""
         before = [sent.delivery for sent in self.sent]
@@ -192,7 +203,10 @@ class SmallWorld:
             for _ in range(random.choice([1, 1, 5, 20])):
                 self.send()
         elif what < 0.6 and not self.is_quiet:
-            self.task(self.send_many() if what < 0.56 or self.serializes else self.send_columns())
+            if what < 0.52 and not self.serializes:
+                self.task(self.send_batch())
+            else:
+                self.task(self.send_many() if what < 0.56 or self.serializes else self.send_columns())
         elif what < 0.66 and self.sent:
             if random.random() < 0.1:
                 self.purge()
@@ -294,6 +308,16 @@ class SmallWorld:
                 assert metadata.offset is None or place == (metadata.partition, metadata.offset)
             elif error.persistence is Persistence.NOT_PERSISTED:
                 assert place is None, (sent.number, error)
+        for topic, numbers, deliveries in self.placed:
+            in_log: list[int] = []
+            for number, delivery in zip(numbers, deliveries, strict=True):
+                assert delivery.done(), (number, repr(delivery))
+                failed = delivery.exception()
+                if failed is None:
+                    in_log.append(places[topic, number][1])
+                elif failed.persistence is Persistence.NOT_PERSISTED:
+                    assert (topic, number) not in places, (number, failed)
+            assert in_log == sorted(in_log)
         for topic, numbers, report in self.many:
             failures = dict(report.failures)
             for at, number in enumerate(numbers):
