@@ -39,7 +39,8 @@ from aiokprod.errors import (
 from aiokprod.logs import printable
 from aiokprod.metrics import Metrics
 from aiokprod.pipeline.sending.record_checks import RecordChecks
-from aiokprod.records.decoder import DecodedBatch, DecodedRecord, decode_batches
+from aiokprod.records.decoder import DecodedBatch, DecodedRecord
+from aiokprod.records.old_messages import OldMessage, decode_entries
 from aiokprod.records.pieces import records_in_pieces
 from aiokprod.wire.codes import ErrorCode, name_of
 from aiokprod.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -75,6 +76,9 @@ class Reader:
 
         async with Reader("localhost:9092") as reader:
             async for record in reader.read("orders", 0): ...
+
+    It reads all record formats, with their codecs: 2, and 0 and 1, which topics have from before Kafka 0.11. Records of format
+    0 have no timestamp (-1), those of both have no headers.
 
     Args:
         servers: `"host:port,host:port"`, a list of `"host:port"`, or a `ProducerConfig`, whose connection options are used.
@@ -289,7 +293,7 @@ class Reader:
             BrokerAnswerError, ClusterError: the partition cannot be read.
             UsageError: the reader is not started, or closed.
             RequestTimeoutError: the broker has more records, and returned none of them for `timeout` seconds (see `Reader`).
-            ProtocolError: the answer is not a record batch, has a wrong checksum, or is about another partition.
+            ProtocolError: the answer holds no records of a known format, has a wrong checksum, or is about another partition.
 
         Cancellation: ends the iteration.
         """
@@ -311,13 +315,16 @@ class Reader:
             is_found = False
             turned_at = clock()
             looked = 0
-            for batch in decode_batches(data.records or b""):
+            for batch in decode_entries(data.records or b""):
                 if at >= end:
                     break
-                while transactions and transactions[0].first_offset <= batch.base_offset:
+                base, last_delta = _offsets_of(batch)
+                while transactions and transactions[0].first_offset <= base:
                     aborted.add(transactions.popleft().producer_id)
                 pieces: Iterator[DecodedRecord | None] = iter((None,))
-                if not self._is_hidden(batch, aborted, read_committed):
+                if isinstance(batch, OldMessage):
+                    pieces = batch.records(limit_bytes, limit_bytes // 2)
+                elif not self._is_hidden(batch, aborted, read_committed):
                     pieces = records_in_pieces(batch, limit_bytes, limit_bytes // 2)
                 for record in pieces:
                     if record is not None:
@@ -329,7 +336,7 @@ class Reader:
                         await asyncio.sleep(0)
                         turned_at = clock()
                         looked = 0
-                at = max(at, batch.base_offset + batch.last_offset_delta + 1)
+                at = max(at, base + last_delta + 1)
             known_end = data.last_stable_offset if read_committed else data.high_watermark
             # A lying broker can advance one offset at a time for ever, but a log of aborted transactions fills its answers.
             is_full = at > before and 2 * len(data.records or b"") >= max_bytes
@@ -500,3 +507,8 @@ def _left_out(topic: str, partition: int) -> ConnectionLostError:
 def _answered_other(topic: str, partition: int, answered: str, number: int) -> ProtocolError:
     text = f"asked for {topic}-{partition}, a broker answered about {printable(answered)}-{number}"
     return ProtocolError(text, topic=topic, partition=partition)
+
+
+def _offsets_of(batch: DecodedBatch | OldMessage) -> tuple[int, int]:
+    """Return the first offset and the number of those behind it; of messages that are packed together the last one alone."""
+    return (batch.offset, 0) if isinstance(batch, OldMessage) else (batch.base_offset, batch.last_offset_delta)

@@ -22,6 +22,7 @@ from aiokprod.records.compression import CODEC_NAMES, decompress
 from aiokprod.records.crc import checksum
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
+FORMAT_AT = 16
 CRC_AT = 17
 HEADERS_LIMIT = 30_000
 """the most headers of a record that a reader accepts: two hostile bytes become a tuple each"""
@@ -117,13 +118,14 @@ def decode_batches(
     at = 0
     while len(view) - at >= LENGTH_BEFORE:
         length = int.from_bytes(view[at + 8 : at + 12], "big", signed=True)
+        # First, as messages of older formats are shorter than the header of a batch; at the same place in all formats.
+        if len(view) - at > FORMAT_AT and view[at + FORMAT_AT] != MAGIC:
+            raise ProtocolError(f"record format {view[at + FORMAT_AT]}; only {MAGIC} is read")
         if length < HEADER_BYTES - LENGTH_BEFORE:
             raise ProtocolError(f"a record batch of {length} bytes")
         end = at + LENGTH_BEFORE + length
         if end > len(view):
             return
-        if view[at + 16] != MAGIC:
-            raise ProtocolError(f"record format {view[at + 16]}; only {MAGIC} is read")
         if check_crc and checksum((view[at + CRC_AT + 4 : end],)) != int.from_bytes(
             view[at + CRC_AT : at + CRC_AT + 4], "big"
         ):

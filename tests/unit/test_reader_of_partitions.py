@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 import aiokprod.reader
 from aiokprod import Producer, ProducerConfig
@@ -223,6 +225,34 @@ def test_aborted_records_are_hidden_from_read_committed_and_markers_from_all_rea
             assert seen == [b"committed", b"plain", b"after the abort"]
             seen = [record.value async for record in reader.read("t", 0, 0, 8)]
             assert seen == [b"aborted", b"committed", b"aborted too", b"plain", b"after the abort"]
+
+    run(scenario())
+
+
+def test_messages_of_older_formats_are_read_from_the_offset_that_is_asked_for() -> None:
+    """Also of packed ones, whose message has the offset of the last; a reader of committed records sees them all."""
+    builder = LegacyRecordBatchBuilder(1, 1, 1_000_000)
+    for number in range(10):
+        builder.append(number, T0 + number, None, b"%d" % number)
+    packed = struct.pack(">q", 9) + bytes(builder.build())[8:]
+    single = LegacyRecordBatchBuilder(0, 0, 1_000_000)
+    single.append(10, None, None, b"10")
+    data = packed + bytes(single.build()) + batch(11, b"11")
+
+    async def scenario() -> None:
+        async with reading() as (cluster, reader):
+
+            def answer(request: object, version: int) -> FetchResponse:
+                found = PartitionData(partition_index=0, high_watermark=12, last_stable_offset=12, records=data)
+                topic = FetchableTopicResponse(topic="t", topic_id=cluster.topic_id("t"), partitions=[found])
+                return FetchResponse(responses=[topic])
+
+            cluster.answer_with("Fetch", answer, times=None)
+            assert await numbers(reader, 0, 12) == list(range(12))
+            assert await numbers(reader, 4, 7) == [4, 5, 6]
+            assert await numbers(reader, 9, 11, read_committed=True) == [9, 10]
+            times = [record.timestamp_ms async for record in reader.read("t", 0, 8, 11)]
+            assert times == [T0 + 8, T0 + 9, -1]
 
     run(scenario())
 

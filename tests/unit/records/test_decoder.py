@@ -109,6 +109,13 @@ def test_another_format_is_refused(magic: int) -> None:
         list(decode_batches(bytes(data)))
 
 
+def test_a_small_message_of_an_older_format_is_refused_by_its_format() -> None:
+    """Shorter than the header of a batch, its length was refused, and the sentence about formats did not come."""
+    message = struct.pack(">qiIbbq", 0, 22, 0, 1, 0, 5) + b"\xff" * 8
+    with pytest.raises(ProtocolError, match="record format 1; only 2 is read"):
+        list(decode_batches(message))
+
+
 def test_good_batches_before_a_bad_one_are_given() -> None:
     found = decode_batches(batch() + b"\xff" * 61)
     assert len(next(found).records()) == 2
