@@ -219,7 +219,7 @@ class Parking:
         if not has_room and (
             patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
         ):
-            gate.refused(charge_bytes)
+            self._refused(charge_bytes)
             raise self.buffer_full(topic, charge_bytes)
         record = self._parked(topic)
         delivery = record.delivery
@@ -396,7 +396,7 @@ class Parking:
             patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))
         ):
             let_go(record)
-            gate.refused(charge_bytes)
+            self._refused(charge_bytes)
             raise self.buffer_full(topic, charge_bytes)
         if patience == ALWAYS_WAITS:
             delivery.add_done_callback(heard)
@@ -498,6 +498,14 @@ class Parking:
 
     def _room_is_free(self) -> None:
         self.effects.room_is_due = True
+
+    def _refused(self, charge_bytes: int) -> None:
+        """Note that a record has found no room. With tasks in `ready` nothing lingers from now on, if it did before."""
+        gate = self.gate
+        was_short = gate.is_short
+        gate.refused(charge_bytes)
+        if gate.is_short and not was_short:
+            self._room_is_short()
 
     async def room(self, charge_bytes: int) -> None:
         """Wait for room, in the same line as records; it is charged when this returns.

@@ -50,6 +50,41 @@ def test_ready_and_try_send_in_a_loop_send_all(tasks: int, linger_ms: int) -> No
     run(scenario)
 
 
+def test_a_refusal_while_a_task_waits_for_any_room_ends_the_linger_of_what_holds_it() -> None:
+    """The task had come when less was wanted, and its wait alone hurried nothing; the batch stood until its linger ended."""
+
+    async def scenario(network: VirtualNetwork) -> None:
+        going = asyncio.Event()
+
+        async def later(data: bytes) -> bytes:
+            await going.wait()
+            return data
+
+        def serialize(topic: str, headers: object, data: bytes) -> object:
+            return later(data) if topic == "later" else data
+
+        async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
+            cluster.create_topic("t", partitions=1)
+            cluster.create_topic("later", partitions=1)
+            options = SMALL | {"linger_ms": 60_000, "value_serializer": serialize, "batch_size": 2_000}
+            async with Producer(cluster.bootstrap_servers, dialer=network.dial, **options) as producer:  # type: ignore[arg-type]
+                await producer.partitions_for("t")
+                lingering = producer.send("t", b"x" * 1_600)
+                serialized = producer.send("later", b"y" * 1_600)  # no room: it counts as waiting, and holds up nothing
+                ready = asyncio.create_task(producer.ready())
+                await asyncio.sleep(0)
+                assert not ready.done() and not lingering.done()
+                with pytest.raises(BufferFullError):
+                    producer.try_send("t", b"z" * 1_600)
+                await asyncio.sleep(1)
+                assert lingering.done()
+                going.set()
+                await serialized
+                await ready
+
+    run(scenario)
+
+
 def test_headers_that_send_do_not_make_try_send_wait() -> None:
     async def scenario(network: VirtualNetwork) -> None:
         async with MockCluster(brokers=1, network=network, seed=1, auto_create_topics=False) as cluster:
