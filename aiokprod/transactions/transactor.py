@@ -695,9 +695,11 @@ class Transactor:
         try:
             while self._actions:
                 self._carry_out(self._actions.popleft())
-        except Exception as bug:
+        except BaseException as bug:  # also Ctrl-C, which comes between any two lines: the action is done in part
             self._actions.clear()
             self._crashed(bug)
+            if not isinstance(bug, Exception):
+                raise
         finally:
             self._is_applying = False
         self._sync()

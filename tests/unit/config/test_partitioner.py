@@ -41,7 +41,6 @@ def of_three_to_five(key: object, every: Any, available: Any, more: object = Non
         (lambda *anything: 0, False),
         (max, False),  # has no signature
     ],
-    ids=repr,
 )
 def test_a_function_that_takes_three_arguments_is_called_with_three(
     function: Callable[..., object], is_full: bool

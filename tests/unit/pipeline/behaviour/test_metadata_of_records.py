@@ -55,7 +55,6 @@ EXPECTED = [(size_of(key), size_of(value)) for value, key, _ in RECORDS]
         {"acks": 0, "enable_idempotence": False},
         {"value_serializer": lambda topic, headers, data: data},
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("order", [1, -1])
 def test_keys_and_values_have_their_sizes_whatever_is_in_their_batch(options: dict[str, Any], order: int) -> None:
