@@ -12,6 +12,7 @@ from txn_rig import CLUSTERS, ID, QUICK, committed, started
 
 from aiokprod import PreparedPartition, PreparedTransaction, Producer, TransactionOutcome, end_transaction
 from aiokprod.errors import (
+    AiokprodError,
     BrokerAnswerError,
     ClusterAuthorizationError,
     ConfigError,
@@ -202,6 +203,30 @@ def test_a_block_that_prepares_leaves_it_prepared() -> None:
         assert await committed(cluster) == [b"a", b"b"]
 
     on("TV2", scenario)
+
+
+@EVERY
+@pytest.mark.parametrize("turns", range(8))
+def test_a_close_beside_a_preparation_keeps_what_its_caller_gets_and_nothing_else(version: str, turns: int) -> None:
+    """A caller that was given it keeps it, in a database of its own say: it may not be aborted then."""
+
+    async def scenario(cluster: MockCluster, producer: Producer, end: End) -> None:
+        producer.begin_transaction()
+        await producer.send("t", b"v", partition=0)
+        task = asyncio.create_task(producer.prepare_transaction())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await producer.close()
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(result, PreparedTransaction):
+            assert cluster.transaction(ID).is_ongoing
+            assert await end(result)
+            assert await committed(cluster) == [b"v"]
+        else:
+            assert isinstance(result, AiokprodError)
+            assert await committed(cluster) == []
+
+    on(version, scenario)
 
 
 @EVERY
