@@ -206,25 +206,28 @@ def test_a_block_that_prepares_leaves_it_prepared() -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("turns", range(8))
-def test_a_close_beside_a_preparation_keeps_what_its_caller_gets_and_nothing_else(version: str, turns: int) -> None:
-    """A caller that was given it keeps it, in a database of its own say: it may not be aborted then."""
+def test_a_preparation_that_a_close_has_aborted_in_the_same_turn_fails(version: str) -> None:
+    """What a caller is given it keeps, in a database of its own say."""
 
     async def scenario(cluster: MockCluster, producer: Producer, end: End) -> None:
+        assert producer._pipeline is not None
+        transactor = producer._pipeline.transactor
+        assert transactor is not None
+        loop, tell, closing = asyncio.get_running_loop(), transactor._callers.tell, transactor.close(5.0)
+
+        def close_first(result: Any) -> None:
+            loop.call_soon(closing.send, None)  # before the step of the caller, which `tell` lets come
+            tell(result)
+
         producer.begin_transaction()
         await producer.send("t", b"v", partition=0)
-        task = asyncio.create_task(producer.prepare_transaction())
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        transactor._callers.tell = close_first  # type: ignore[method-assign]
+        with pytest.raises(AiokprodError, match="closed"):
+            await producer.prepare_transaction()
+        del transactor._callers.tell  # type: ignore[method-assign]
+        closing.close()
         await producer.close()
-        (result,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(result, PreparedTransaction):
-            assert cluster.transaction(ID).is_ongoing
-            assert await end(result)
-            assert await committed(cluster) == [b"v"]
-        else:
-            assert isinstance(result, AiokprodError)
-            assert await committed(cluster) == []
+        assert await committed(cluster) == [] and not cluster.transaction(ID).is_ongoing
 
     on(version, scenario)
 
