@@ -33,8 +33,8 @@ from aiokprod.record_metadata import RecordMetadata
 if TYPE_CHECKING:  # loaded when an explanation is asked for
     from aiokprod import explanation
     from aiokprod.hooks import Server
-else:
-    explanation = Late("aiokprod.explanation")
+# For `typing.get_type_hints`. Not in an `else`, which the compiler takes for a line that is never reached.
+globals()["explanation"] = Late("aiokprod.explanation")
 
 
 class RecordHolder:
