@@ -178,6 +178,10 @@ def __getattr__(name: str) -> Any:
         return import_module("aiokprod.forms").is_compiled()
     if name in _WHERE:
         return getattr(import_module(f"aiokprod.{_WHERE[name]}"), name)
+    from importlib.util import find_spec
+
+    if name.islower() and find_spec(f"aiokprod.{name}") is not None:
+        raise AttributeError(name)  # `from aiokprod import producer` asks here first, and imports the module then
     from aiokprod.elsewhere import refusal
 
     raise refusal("aiokprod", name)

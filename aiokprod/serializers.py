@@ -124,6 +124,8 @@ if not TYPE_CHECKING:  # else type checkers would find any name here
 
     def __getattr__(name: str) -> Any:
         """Say what to write instead of a name that is misspelt, in another module, or of another client."""
+        if name.startswith("_"):  # each import of a name asks for `__path__` first
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from aiokprod.elsewhere import refusal
 
         raise refusal(__name__, name)

@@ -422,7 +422,7 @@ class Transactor:
             if not result.is_prepared:
                 raise self._failures.of_result(result)
             if self._machine.state is State.ABORTING or self._machine.outcome is Outcome.ABORTED:
-                # By a close or an abort between the end of the preparation and this step of its caller, who would keep it.
+                # By a close or an abort between the end of the preparation and this step of its caller.
                 raise self._failures.of_cause(self._machine.cause or Cause(Reason.CLOSED))
         self._told_prepared = self._machine.transaction
         producer_id, epoch = self._machine.identity or (-1, -1)

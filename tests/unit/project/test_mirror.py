@@ -52,7 +52,6 @@ TESTED_THROUGH = {
     "pipeline/partition/context.py": "pipeline/broker/test_flusher.py",
     "pipeline/partition/explained_queue.py": "pipeline/test_explaining.py",
     "pipeline/partition/first_ack_guard.py": "pipeline/partition/test_ledger_rows.py",
-    "pipeline/partition/flushes.py": "pipeline/broker/test_flusher.py",
     "pipeline/partition/leadership.py": "pipeline/partition/test_ledger_rows.py",
     "pipeline/partition/ledger_actions.py": "pipeline/partition/test_ledger_rows.py",
     "pipeline/partition/parked_record.py": "pipeline/sending/test_dispatcher.py",

@@ -31,7 +31,11 @@ DEFECTS = (
         "close_with_a_wrong_bound_leaks",
         'close(timeout="5") raises TypeError and leaves tasks and sockets behind',
         (
-            Change("producer", '        check_timeout("timeout of close()", timeout)\n', ""),
+            Change(
+                "config.call_timeouts",
+                "    check_timeout(name, timeout)\n    return timeout\n",
+                "    return timeout  # type: ignore\n",
+            ),
             Change("life", _CLOSES, _gives_up_on("isinstance(timeout, str)")),
         ),
         ("tasks are left", "connections are left", "unsettled after close", "never settled"),

@@ -182,10 +182,10 @@ DEFECTS = (
             Change(
                 "pipeline.sending.parking",
                 "patience == NEVER_WAITS or (patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))\n"
-                "        ):\n            gate.refused",
+                "        ):\n            self._refused",
                 "(patience == NEVER_WAITS and gate.used_bytes >= gate.limit_bytes) or (\n"
                 "            patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))\n"
-                "        ):\n            gate.refused",
+                "        ):\n            self._refused",
             ),
         ),
         ("try_send waits",),
@@ -198,8 +198,8 @@ DEFECTS = (
         (
             Change(
                 "pipeline.sending.parking",
-                "(patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))\n        ):\n            gate.refused",
-                "not gate.may_wait(charge_bytes)\n        ):\n            gate.refused",
+                "(patience == WAITS_IF_IT_MAY and not gate.may_wait(charge_bytes))\n        ):\n            self._refused",
+                "not gate.may_wait(charge_bytes)\n        ):\n            self._refused",
             ),
         ),
         ("send_many is refused room",),

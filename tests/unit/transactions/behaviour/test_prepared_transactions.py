@@ -207,7 +207,7 @@ def test_a_block_that_prepares_leaves_it_prepared() -> None:
 
 @EVERY
 def test_a_preparation_that_a_close_has_aborted_in_the_same_turn_fails(version: str) -> None:
-    """What a caller is given it keeps, in a database of its own say."""
+    """A caller keeps what it is given, in a database of its own say."""
 
     async def scenario(cluster: MockCluster, producer: Producer, end: End) -> None:
         assert producer._pipeline is not None
