@@ -243,8 +243,8 @@ class ProducerBatch(BatchOutcomes):
         self._retained_codec = "none"
         self._retained_ranges: list[Range] = []
         # The keys and headers that are gone from the columns; None: there were none. With them `sizes` tells that of a value.
-        # As tuples, which the garbage collector does not walk. Copies of references, once a batch: sizes would be a scan.
-        self._sized_by: tuple[tuple[bytes | None, ...] | None, tuple[bytes | None, ...] | None] | None = None
+        # The columns themselves, which nothing changes any more: sizes, or a copy, would cost each record.
+        self._sized_by: tuple[Sequence[bytes | None] | None, Sequence[bytes | None] | None] | None = None
         self.waited: Waited | None = None  # of its first record, if that was parked
         self.timeline: Timeline | None = None  # what happened to it besides the usual; None: nothing did
         self._was_restored = False  # taken apart: several sections are made of it, none of which holds all
@@ -498,7 +498,7 @@ class ProducerBatch(BatchOutcomes):
         """Keep what tells the sizes of keys and values, as keys and headers are about to leave the columns."""
         keys, headers = self.keys, self.headers
         if keys is not None or headers is not None:
-            self._sized_by = None if keys is None else tuple(keys), None if headers is None else tuple(headers)
+            self._sized_by = keys, headers
 
     def _restore(self) -> None:
         """Fill the columns again from the retained section, after a split or a refusal by name (both rare)."""

@@ -734,12 +734,13 @@ class Ledger:
 
         An open batch has no first part: seal it where `is_aged` says so, or where it is too large.
         """
-        if self.is_aged(entry, now) and entry.is_sealed and entry.count > 1:
-            old = entry.before_index(
-                entry.batch.end_of_due(entry.ranges[0][0], now + entry.batch.delivery_timeout_s / 2)
-            )
-            if 0 < old < entry.count:
-                entry = self._split(entry, old)
+        batch = entry.batch
+        # All that a young batch costs is this comparison.
+        if now - batch.opened_at >= batch.delivery_timeout_s / 2 and self.is_aged(entry, now):
+            if entry.is_sealed and entry.count > 1:
+                old = entry.before_index(batch.end_of_due(entry.ranges[0][0], now + batch.delivery_timeout_s / 2))
+                if 0 < old < entry.count:
+                    entry = self._split(entry, old)
         if not self.size_limit.batch_bytes:
             return entry
         # Never of an ambiguous one: a broker that has the whole answers 45 to its parts (broker: 2.5, faults: I11, I12).
@@ -753,7 +754,6 @@ class Ledger:
         Sent once it would expire as one (R8.2), and take the younger ones along.
         """
         batch = entry.batch
-        # The first comparison is all that a young batch costs.
         return now - batch.opened_at >= batch.delivery_timeout_s / 2 and not entry.is_sent and not entry.is_stamped
 
     def _split(self, entry: Entry, count: int) -> Entry:

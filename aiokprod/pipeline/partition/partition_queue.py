@@ -704,7 +704,8 @@ class PartitionQueue(ExplainedQueue):
             return None
         ledger, batch = self.ledger, self.open_batch
         if batch is not None and found is batch.entry:
-            if 0 < ledger.size_limit.batch_bytes < batch.size_bytes or ledger.is_aged(found, now):
+            is_old = now - batch.opened_at >= batch.delivery_timeout_s / 2
+            if 0 < ledger.size_limit.batch_bytes < batch.size_bytes or (is_old and ledger.is_aged(found, now)):
                 self.seal()  # only a sealed batch has a first part
         return ledger.first_part(found, now)
 
